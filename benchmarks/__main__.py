@@ -50,6 +50,11 @@ def words(_ctx: click.Context, option: click.Parameter, value: str | None) -> li
 )
 @click.option("--size", default=100, show_default=True, type=click.IntRange(13), help="Bytes per payload.")
 @click.option(
+    "--appendfsync",
+    type=click.Choice(["everysec", "always"]),
+    help="Let the server keep its data on disk. Default: nothing is on disk.",
+)
+@click.option(
     "--seconds", default=SECONDS, show_default=True, type=click.FloatRange(0.1), help="Duration of a peer's run."
 )
 @click.option(
@@ -76,6 +81,7 @@ def main(
     peers: list[str] | None,
     out: Path,
     size: int,
+    appendfsync: str | None,
     seconds: float,
     growth_messages: int,
     backlog_messages: int,
@@ -93,7 +99,7 @@ def main(
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the server deliberately keeps nothing on disk
     if is_short:
         sys.exit(run_short(record))
-    scale = RunScale(runs, size, seconds, growth_messages, backlog_messages)
+    scale = RunScale(runs, size, seconds, growth_messages, backlog_messages, appendfsync or "")
     Full(out, scale, peers or list(find_programs()), _say).run(only or list(SECTIONS), merge=only is not None)
 
 

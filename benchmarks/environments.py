@@ -1,7 +1,8 @@
 """The environment of a peer's program, below .bench/, with the packages that the program's header asks for.
 
-A Python program lists them as in PEP 723, a Node program in a line ``// npm: bullmq@1.2.3 ioredis@4.5.6``. A program
-without such a header runs on the interpreter that runs this.
+A Python program lists them as in PEP 723, a Node program in a line ``// npm: bullmq@1.2.3 ioredis@4.5.6``, a Go program
+in a line ``// go: github.com/hibiken/asynq@v1.2.3``. A program without such a header runs on the interpreter that runs
+this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HOME = ROOT / ".bench"
 INSTALL_SECONDS = 600.0
 
 _PYTHON = re.compile(r"^# /// script\n(?P<lines>(?:#.*\n)+?)# ///$", re.MULTILINE)
-_NODE = re.compile(r"^// npm: (?P<packages>.+)$", re.MULTILINE)
+_LISTED = re.compile(r"^// (npm|go): (?P<packages>.+)$", re.MULTILINE)
 
 
 class NoEnvironment(Exception):
@@ -31,7 +32,7 @@ def requirements(text: str) -> list[str]:
         lines = match["lines"].splitlines()
         wanted = tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
         return [str(each) for each in wanted["dependencies"]]
-    if match := _NODE.search(text):
+    if match := _LISTED.search(text):
         return match["packages"].split()
     return []
 
@@ -47,12 +48,17 @@ def command_for(program: Path, home: Path = HOME) -> list[str]:
         return [sys.executable, str(program)]
     folder = home / program.stem
     stamp = folder / "made-for"
-    asked = "\n".join(wanted)
+    asked = program.read_text("utf-8") if program.suffix == ".go" else "\n".join(wanted)  # a Go program is built
     if not stamp.exists() or stamp.read_text("utf-8") != asked:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (_make_node if program.suffix == ".mjs" else _make_python)(folder, wanted)
+        if program.suffix == ".go":
+            _make_go(folder, wanted, program)
+        else:
+            (_make_node if program.suffix == ".mjs" else _make_python)(folder, wanted)
         stamp.write_text(asked, "utf-8")
+    if program.suffix == ".go":
+        return [str(folder / "program")]
     if program.suffix == ".mjs":
         # Node looks for packages next to the file, not in the working directory.
         return ["node", str(shutil.copy(program, folder))]
@@ -71,6 +77,14 @@ def _make_node(folder: Path, wanted: list[str]) -> None:
             raise NoEnvironment(f"{program} is not installed")
     (folder / "package.json").write_text('{"private": true}\n', "utf-8")
     _run(["npm", "install", "--no-audit", "--no-fund", "--save-exact", *wanted], folder)
+
+
+def _make_go(folder: Path, wanted: list[str], program: Path) -> None:
+    if shutil.which("go") is None:
+        raise NoEnvironment("go is not installed")
+    shutil.copy(program, folder)
+    for command in (["mod", "init", "bench"], ["get", *wanted], ["build", "-o", "program", program.name]):
+        _run(["go", *command], folder)
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -37,6 +37,7 @@ class RunScale(NamedTuple):
         seconds: duration of a peer's run.
         growth: messages that a consumer handles while its memory is measured.
         backlog: messages that wait in the longest queue.
+        appendfsync: when the server writes to disk; "" for never: see `BenchServer`.
     """
 
     runs: int
@@ -44,6 +45,7 @@ class RunScale(NamedTuple):
     seconds: float
     growth: int
     backlog: int
+    appendfsync: str = ""
 
 
 class Full:
@@ -68,7 +70,7 @@ class Full:
         Args:
             merge: keep the results of earlier runs for other sections and peers.
         """
-        with BenchServer() as server:
+        with BenchServer(appendfsync=self._scale.appendfsync) as server:
             self._results = self._begin(server, merge)
             wanted = list(sections)
             peers = self._open_peers() if set(wanted) & set(COMPARED) else []
@@ -150,7 +152,7 @@ OWN_SECTIONS: dict[str, Callable[[BenchServer, RunScale, own.Say], dict[str, Any
     "metrics": _scraping,
     "tables": lambda server, scale, say: tables.rates(server, scale.size, MILLION, min(scale.runs, 3), say),
     "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),
-    "two_consumers": lambda server, scale, _: own.two_consumers(server, scale.size),
+    "consumers": lambda server, scale, _: own.consumers(server, scale.size),
     "idle_own": lambda server, scale, _: own.idle(server, scale.size),
     "fleet": lambda server, scale, _: own.fleet(server, scale.size),
     "backlog": lambda server, scale, say: backlog.backlog(server, scale.size, MILLION, RATE_MESSAGES, scale.runs, say),

@@ -25,7 +25,7 @@ PREFIX = "delayq"
 LEAD_SECONDS = 1.0  # time to send them all
 LONE = 20
 FLEET_PROCESSES, FLEET_THREADS, FLEET_MESSAGES = 4, 25, 2_000
-TWO_MESSAGES = 600_000
+DRAINED_MESSAGES = 600_000
 GROWTH_BATCH = 5_000
 GROWTH_INSIDE = 50_000  # the most messages in the queue meanwhile, so that Redis' memory does not grow
 POLL_SECONDS = 0.02
@@ -56,18 +56,37 @@ def cost(server: BenchServer, size: int, messages: int) -> dict[str, Any]:
         return asdict(costs.cost(place, messages)) | {"lone_trips": costs.lone_trips(place, LONE)}
 
 
-def two_consumers(server: BenchServer, size: int, messages: int = TWO_MESSAGES) -> dict[str, float]:
-    """Let two consumer processes drain a queue; return their rate, and Redis' share of a core."""
-    with opened(server, size) as place, _server(server) as link, ConsumerProcess(link) as second:
+def consumers(server: BenchServer, size: int, messages: int = DRAINED_MESSAGES) -> dict[str, dict[str, float]]:
+    """Let one, two and three consumer processes drain a queue; return their rates, and what a message costs.
+
+    With fewer cores than busy processes, the costs show what bounds the rate: the cores share their sum.
+    """
+    return {str(count): _drained_by(server, size, count, messages) for count in (1, 2, 3)}
+
+
+def _drained_by(server: BenchServer, size: int, count: int, messages: int) -> dict[str, float]:
+    with ExitStack() as stack:
+        place = stack.enter_context(opened(server, size))
+        link = stack.enter_context(_server(server))
+        members = [place.apart, *(stack.enter_context(ConsumerProcess(link)) for _ in range(count - 1))]
         place.due(messages)
-        place.apart.begin(DrainOrder(place.queue.name, None))
-        second.begin(DrainOrder(place.queue.name, None))
+        for member in members:
+            member.begin(DrainOrder(place.queue.name, None))
         _wait_acked(place, messages // 10)
-        before, began, acked = server.read(), time.monotonic(), place.queue.stats().acked
+        before, used, began, acked = server.read(), _cpu_of(members), time.monotonic(), place.queue.stats().acked
         _wait_acked(place, messages * 9 // 10)
-        seconds, acked = time.monotonic() - began, place.queue.stats().acked - acked
+        seconds, used, acked = time.monotonic() - began, _cpu_of(members) - used, place.queue.stats().acked - acked
         spent = server.read().since(before)
-    return {"per_second": acked / seconds, "redis_core_share": spent.cpu_seconds / seconds}
+    return {
+        "per_second": acked / seconds,
+        "redis_core_share": spent.cpu_seconds / seconds,
+        "redis_us": spent.cpu_seconds / acked * 1e6,
+        "consumer_us": used / acked * 1e6,
+    }
+
+
+def _cpu_of(members: list[ConsumerProcess]) -> float:
+    return sum(processes.cpu_seconds(member.process.pid) for member in members)
 
 
 def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:

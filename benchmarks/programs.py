@@ -63,7 +63,7 @@ class PeerProgram:
 
 def find_programs() -> dict[str, Path]:
     """Return the peers' programs by key: delayq first, the others by name."""
-    found = [each for each in PEERS.iterdir() if each.suffix in {".py", ".mjs"}]
+    found = [each for each in PEERS.iterdir() if each.suffix in {".py", ".mjs", ".go"}]
     programs = {each.stem.removesuffix("_peer"): each for each in sorted(found) if _is_program(each)}
     return {key: programs[key] for key in sorted(programs, key=lambda key: (key != OWN, key))}
 

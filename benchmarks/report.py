@@ -60,7 +60,7 @@ def print_tables(results: Results, console: Console) -> None:
 
 def markdown(results: Results) -> str:
     """Return all tables as Markdown, with the machine and the settings of the peers."""
-    sections = [f"### {table.title}\n\n{_markdown_table(table)}\n" for table in tables(results)]
+    sections = [f"### {table.title}\n\n{markdown_table(table)}\n" for table in tables(results)]
     return "\n".join([_measured_on(results), *sections, *_peers(results)])
 
 
@@ -172,9 +172,10 @@ def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
         yield ["commands per message, including those in scripts", f"{cost['commands']:.2f}"]
         yield ["round trips per message, in bulk", f"{cost['trips']:.3f}"]
         yield ["round trips of a single message", f"{cost['lone_trips']:.0f}"]
-    if two := own.get("two_consumers"):
-        yield ["two consumer processes drain", f"{two['per_second']:,.0f}/s"]
-        yield ["Redis' share of a core during this", f"{two['redis_core_share']:.0%}"]
+    for count, each in own.get("consumers", {}).items():
+        cpu = f"CPU per message: Redis {each['redis_us']:.1f} µs, consumers {each['consumer_us']:.1f} µs"
+        yield [f"consumer processes that drain: {count}", f"{each['per_second']:,.0f}/s; {cpu}"]
+        yield ["Redis' share of a core during this", f"{each['redis_core_share']:.0%}"]
     if idle := own.get("idle_own"):
         for key, what in (("one", "an idle consumer"), ("fleet", "an idle fleet, 4 processes of 25 threads")):
             used = idle[key]
@@ -205,7 +206,8 @@ def _short(text: str) -> str:
     return words if len(words) <= EXCUSE else f"{words[: EXCUSE - 1]}…"
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """Return a table as Markdown."""
     rules = ["---", *["---:"] * (len(table.columns) - 1)]
     lines = [table.columns, rules, *([cell.replace("|", "\\|") for cell in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -216,7 +218,8 @@ def _measured_on(results: Results) -> str:
     return (
         f"Measured on {about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}; "
         f"Redis {about['redis']}, Python {about['python']}, delayq {about['delayq']}, redis-py {about['redis-py']}, "
-        f"hiredis {about['hiredis']}; {about['at']}. The longest pause of a process that was ready "
+        f"hiredis {about['hiredis']}; {about['at']}; payloads of {about.get('size', '?')} bytes, append-only file: "
+        f"{about.get('appendfsync') or 'off'}. The longest pause of a process that was ready "
         f"to run was {about['longest_pause_ms']} ms. Medians, with minimum and maximum of up to {about['runs']} runs.\n"
     )
 

@@ -1,4 +1,4 @@
-"""A private redis-server to measure on: on a free port of this machine, with nothing on disk."""
+"""A private redis-server to measure on: on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ PATIENCE_SECONDS = 120.0  # deleting ten million keys takes longer than redis-py
 class BenchServer:
     """The server, until the block ends.
 
+    Args:
+        appendfsync: when it writes its append-only file to disk: "everysec" or "always"; "" to keep nothing on disk.
+
     Attributes:
         url: for programs.
         client: for the runner.
     """
 
-    def __init__(self, binary: Path | None = None) -> None:
-        self._server = RedisServer(binary or find_binary(), port=True)
+    def __init__(self, binary: Path | None = None, appendfsync: str = "") -> None:
+        config = {"appendfsync": appendfsync or "always"}
+        self._server = RedisServer(binary or find_binary(), port=True, appendonly=bool(appendfsync), config=config)
         self.url = self._server.url
         self.client: redis.Redis = self._server.client(socket_timeout=PATIENCE_SECONDS)
 

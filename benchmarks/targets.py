@@ -83,8 +83,12 @@ def _rates(results: Results) -> Iterator[TargetVerdict]:
         0.8,
         True,
     )
-    share = _at(results, "own", "two_consumers", "redis_core_share")
-    yield TargetVerdict("Redis' core with two consumers", _percent(share), 95, True, "%")
+    drained = _at(results, "own", "consumers")
+    yield TargetVerdict(
+        "Redis' core with two consumers", _percent(_at(drained, "2", "redis_core_share")), 95, True, "%"
+    )
+    one, two = (_at(drained, count, "per_second") for count in ("1", "2"))
+    yield TargetVerdict("two consumers, relative to one", two / one if one else None, 1.7, True, "×")
 
 
 def _lateness(results: Results) -> Iterator[TargetVerdict]:

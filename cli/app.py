@@ -28,6 +28,7 @@ from delayq.errors import (
     LoginRefused,
     ServerTooOld,
 )
+from delayq.model.actions import ACTIONS
 from delayq.model.credentials import may_hold_password
 from delayq.model.server_url import redact
 from delayq.model.show import nearest
@@ -56,7 +57,7 @@ SECTIONS = {
         "show": "show",
         "why": "why",
         "reschedule": "manage",
-        "now": "manage",
+        **{each.name: "manage" for each in ACTIONS.values() if each.command},
         "cancel": "manage",
         "consume": "consume.command",
         "dead": "dead",
@@ -82,7 +83,7 @@ SECTIONS = {
     "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
 }
-"""Commands as the help groups them, each with the module that defines a function of that name."""
+"""Commands as the help groups them, each with the module that defines a function of that name, or makes it."""
 
 MODULES = {name: module for commands in SECTIONS.values() for name, module in commands.items()}
 
@@ -97,7 +98,7 @@ class Commands(click.Group):
         if cmd_name not in MODULES:
             return None
         module = importlib.import_module(f".{MODULES[cmd_name]}", __package__)
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name, None) or module.MADE[cmd_name]
         return command
 
     def resolve_command(

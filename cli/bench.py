@@ -48,20 +48,15 @@ Measure: TypeAlias = Callable[[Queue, bytes, int], None]
 
 
 @command("delayq bench --short", "Measure how fast delayq is on this server.")
-@click.option(
-    "--messages", default=50_000, show_default=True, type=click.IntRange(100, 10_000_000), help="Messages per run."
-)
-@click.option(
-    "--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Runs per rate; the medians are printed."
-)
+@click.option("--messages", default=50_000, type=click.IntRange(100, 10_000_000), help="Messages per run.")
+@click.option("--runs", default=5, type=click.IntRange(1, 100), help="Runs per rate; the medians are printed.")
 @click.option(
     "--seconds",
     default=20.0,
-    show_default=True,
     type=click.FloatRange(0.1, 3600),
     help="How long to measure lateness.",
 )
-@click.option("--size", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Bytes per payload.")
+@click.option("--size", default=100, type=click.IntRange(1, 1_000_000), help="Bytes per payload.")
 @click.option("--short", is_flag=True, help="Quick: 20,000 messages, 1 run, 2 seconds.")
 @server_options
 @json_option

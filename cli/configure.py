@@ -15,22 +15,21 @@ from delayq.model.settings import SETTINGS, NumberSetting, Setting
 
 from . import candidates
 from .connection import ServerOptions
-from .options import Function, Parsed, command, create_option, json_option, server_options
+from .options import Decorator, Parsed, added, command, create_option, json_option, server_options
 from .output import note, print_fields, print_json
 
 EVENTS = SETTINGS["events"]
 DEFAULT = "default"  # --events without a number
 
 
-def _options(function: Function) -> Function:
-    """--NAME and --no-NAME for each setting."""
-    for each in reversed(SETTINGS.values()):
-        flag: dict[str, Any] = {"is_flag": False, "flag_value": DEFAULT} if each is EVENTS else {}
-        kind = Parsed(each.metavar.lower(), partial(_parsed, each))
-        removed = click.option(f"--no-{_option(each)}", f"no_{each.name}", is_flag=True, help="Remove this setting.")
-        given = click.option(f"--{_option(each)}", each.name, type=kind, metavar=each.metavar, help=each.help, **flag)
-        function = given(removed(function))
-    return function
+def _options(setting: Setting) -> Decorator:
+    """--NAME and --no-NAME for a setting."""
+    flag: dict[str, Any] = {"is_flag": False, "flag_value": DEFAULT} if setting is EVENTS else {}
+    kind, name = Parsed(setting.metavar.lower(), partial(_parsed, setting)), _option(setting)
+    return added(
+        click.option(f"--{name}", setting.name, type=kind, metavar=setting.metavar, help=setting.help, **flag),
+        click.option(f"--no-{name}", f"no_{setting.name}", is_flag=True, help="Remove this setting."),
+    )
 
 
 def _option(setting: Setting) -> str:
@@ -60,7 +59,7 @@ def _parsed(setting: Setting, text: str) -> Any:
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @server_options
-@_options
+@added(*map(_options, SETTINGS.values()))
 @create_option
 @json_option
 def configure(server: ServerOptions, name: str, create: bool, as_json: bool, **given: Any) -> None:
@@ -77,16 +76,15 @@ def configure(server: ServerOptions, name: str, create: bool, as_json: bool, **g
     found = queue.configuration()
     if as_json:
         print_json(msgspec.to_builtins(found))
-    elif rows := fields_of(found):
-        print_fields(rows)
+    elif any(value is not None for _, value in fields_of(found)):
+        print_fields(fields_of(found))
     else:
         note(f"nothing is configured for queue {queue.name}")
 
 
 def fields_of(found: Configuration) -> list[tuple[str, object]]:
-    """Return the settings as text."""
-    shown = ((each.label, getattr(found, each.name)) for each in SETTINGS.values())
-    return [(label, value) for label, value in shown if value is not None]
+    """Return the settings, None for those that are not set."""
+    return [(each.label, getattr(found, each.name)) for each in SETTINGS.values()]
 
 
 def _changes(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -25,10 +25,10 @@ from .options import (
     DURATION,
     JITTER,
     SLOT,
-    ExampledCommand,
-    example,
+    command_group,
     header_option,
     json_option,
+    kind_option,
     long_option,
     new_queue_argument,
     queue_argument,
@@ -42,9 +42,7 @@ from .output import note, print_json, print_list, print_table, report, say
 ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 
 
-@click.group(
-    epilog=example(ADDS + "delayq cron list cron"), short_help="Schedules: send messages at set times, like cron."
-)
+@command_group(ADDS + "delayq cron list cron", "Schedules: send messages at set times, like cron.")
 def cron() -> None:
     """Manage schedules: messages that are sent at set times, like cron.
 
@@ -52,27 +50,20 @@ def cron() -> None:
     """
 
 
-cron.command_class = ExampledCommand
-
-
 name_argument = click.argument("schedule_name", metavar="NAME")
 
 
-@cron.command(
-    epilog=example(ADDS + "delayq cron add cron report '@daily' --exec './report.sh'"),
-    short_help="Create or change a schedule.",
-)
+@cron.command(ADDS + "delayq cron add cron report '@daily' --exec './report.sh'", "Create or change a schedule.")
 @new_queue_argument
 @name_argument
 @click.argument("when", metavar="WHEN")
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
 @click.option("--exec", "program", metavar="CMD", help="A shell command as the payload; see above.")
-@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="The time zone of WHEN.")
+@click.option("--timezone", default="UTC", metavar="ZONE", help="The time zone of WHEN.")
 @click.option(
     "--missed",
     type=click.Choice(["once", "skip", "all"]),
     default="once",
-    show_default=True,
     help="Slots missed while no consumer ran: run one late, skip those later than --grace, or run all.",
 )
 @click.option(
@@ -84,6 +75,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     "--jitter",
     type=JITTER,
     default=0,
+    show_default=False,
     metavar="TIME",
     help="Delay each slot by less than this; the same slot always gets the same delay.",
 )
@@ -91,13 +83,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 @timeout_option
 @header_option
 @task_option
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(["auto", "json", "text", "raw"]),
-    default="auto",
-    help="What PAYLOAD is, as in send.",
-)
+@kind_option("What PAYLOAD is, as in send.", "auto")
 @json_option
 def add(
     queue: Queue, schedule_name: str, when: str, payload: str | None, program: str | None, timezone: str,
@@ -143,8 +129,8 @@ def add(
 
 
 @cron.command(
-    epilog=example("printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load cron jobs.toml"),
-    short_help="Replace the schedules with those in a file.",
+    "printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load cron jobs.toml",
+    "Replace the schedules with those in a file.",
 )
 @new_queue_argument
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -179,7 +165,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
             change.make(queue)
 
 
-@cron.command("list", epilog=example(ADDS + "delayq cron list cron"), short_help="List schedules.")
+@cron.command(ADDS + "delayq cron list cron", "List schedules.", "list")
 @click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
 @click.option("--all", "everything", is_flag=True, help="The schedules of all queues.")
 @long_option
@@ -208,10 +194,10 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
         print_table(columns, [row[not everything :] for row in rows])
 
 
-@cron.command("next", epilog=example(ADDS + "delayq cron next cron -n 3"), short_help="Show when schedules fire next.")
+@cron.command(ADDS + "delayq cron next cron -n 3", "Show when schedules fire next.", "next")
 @queue_argument
 @click.argument("schedule_name", metavar="[NAME]", required=False)
-@click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Number of slots.")
+@click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, help="Number of slots.")
 @json_option
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
     """Show the next slots of the schedule NAME of QUEUE, or of all its schedules, earliest first.
@@ -225,7 +211,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
     print_list(slots, ("at", "name"), rows, f"no schedule of queue {queue.name} will fire again", as_json)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron run cron nightly"), short_help="Send an occurrence now.")
+@cron.command(ADDS + "delayq cron run cron nightly", "Send an occurrence now.")
 @queue_argument
 @name_argument
 @json_option
@@ -240,7 +226,7 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
     report(sent._asdict(), f"{became} {sent.id} of {schedule_name} to {queue.name}", as_json)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Pause a schedule.")
+@cron.command(ADDS + "delayq cron pause cron nightly", "Pause a schedule.")
 @queue_argument
 @name_argument
 def pause(queue: Queue, schedule_name: str) -> None:
@@ -251,7 +237,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
     _done("pause", queue.schedules.pause(schedule_name), queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron resume cron nightly"), short_help="Resume a schedule.")
+@cron.command(ADDS + "delayq cron resume cron nightly", "Resume a schedule.")
 @queue_argument
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
@@ -259,7 +245,7 @@ def resume(queue: Queue, schedule_name: str) -> None:
     _done("resume", queue.schedules.resume(schedule_name), queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron remove cron nightly"), short_help="Remove a schedule.")
+@cron.command(ADDS + "delayq cron remove cron nightly", "Remove a schedule.")
 @queue_argument
 @name_argument
 def remove(queue: Queue, schedule_name: str) -> None:

@@ -68,13 +68,10 @@ def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
     """,
     "Show queues in a browser.",
 )
-@click.option(
-    "--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 picks a free one."
-)
+@click.option("--port", default=8700, type=click.IntRange(0, 65535), help="The port; 0 picks a free one.")
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     help="The address to listen on; any but the default requires a login.",
 )
 @servers_option
@@ -97,7 +94,6 @@ def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
 @click.option(
     "--role",
     default="operator",
-    show_default=True,
     type=click.Choice(["operator", "viewer"]),
     help="The role of the new user or of the token; a viewer cannot change anything.",
 )
@@ -125,7 +121,7 @@ def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
     help="The address or network of the proxy in front; its X-Forwarded-… headers are trusted.",
 )
 @click.option(
-    "--root-path", default="", metavar="PATH", callback=_root_path,
+    "--root-path", default="", show_default=False, metavar="PATH", callback=_root_path,
     help="The path under which the proxy serves the dashboard.",
 )  # fmt: skip
 @log_options

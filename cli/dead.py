@@ -20,10 +20,9 @@ from .manage import print_count, print_outcomes
 from .options import (
     DURATION,
     RATE,
-    ExampledCommand,
+    command_group,
     delay_option,
     dry_run_option,
-    example,
     id_argument,
     ids_argument,
     json_option,
@@ -41,19 +40,12 @@ delayq consume emails --exec 'exit 65' --burst
 """
 
 
-@click.group(
-    epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, causes, requeue, edit, purge …"
-)
+@command_group(DIES + "delayq dead list emails", "Dead letters: list, causes, requeue, edit, purge …")
 def dead() -> None:
     """Handle dead letters: messages that were rejected or ran out of retries."""
 
 
-dead.command_class = ExampledCommand
-
-
-@dead.command(
-    "list", epilog=example(DIES + "delayq dead list emails"), short_help="List dead letters, the oldest first."
-)
+@dead.command(DIES + "delayq dead list emails", "List dead letters, the oldest first.", "list")
 @queue_argument
 @limit_option
 @long_option
@@ -63,13 +55,12 @@ def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
     print_messages(queue, "dead", limit, long, as_json)
 
 
-@dead.command(epilog=example(DIES + "delayq dead causes emails"), short_help="Count dead letters by cause.")
+@dead.command(DIES + "delayq dead causes emails", "Count dead letters by cause.")
 @queue_argument
 @click.option(
     "--most",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
-    show_default=True,
     help="How many dead letters to count, the latest first.",
 )
 @long_option
@@ -95,9 +86,7 @@ def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
         note(f"counted the latest {found.looked_at:,} of {found.total:,} dead letters; --most N counts more")
 
 
-@dead.command(
-    epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show everything about a dead letter."
-)
+@dead.command(DIES + "delayq dead show emails order-42", "Show everything about a dead letter.")
 @queue_argument
 @id_argument
 @json_option
@@ -110,12 +99,12 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
 
 
 @dead.command(
-    epilog=example("delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42"),
-    short_help="Move waiting messages to the dead letters.",
+    "delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42",
+    "Move waiting messages to the dead letters.",
 )
 @queue_argument
 @ids_argument
-@click.option("--reason", metavar="TEXT", default=BURIED, show_default=True, help="Why they are dead.")
+@click.option("--reason", metavar="TEXT", default=BURIED, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
     """Move waiting messages of QUEUE by ID to its dead letters, where you can view, edit, requeue or purge them.
@@ -127,8 +116,8 @@ def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
 
 
 @dead.command(
-    epilog=example(DIES + "delayq dead requeue emails --error 'code 65' --newer-than 1h --dry-run"),
-    short_help="Move dead letters back to pending.",
+    DIES + "delayq dead requeue emails --error 'code 65' --newer-than 1h --dry-run",
+    "Move dead letters back to pending.",
 )
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=candidates.ids)
@@ -166,9 +155,7 @@ def requeue(
 dead.add_command(edit)
 
 
-@dead.command(
-    epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard dead letters."
-)
+@dead.command(DIES + "delayq dead purge emails --older-than 30d --yes", "Discard dead letters.")
 @queue_argument
 @click.option(
     "--older-than",

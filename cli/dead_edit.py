@@ -17,12 +17,12 @@ from delayq.queue import Queue
 from .formats import Kind, payload_of
 from .options import (
     HEADER,
-    ExampledCommand,
     check_terminal,
+    command,
     delay_option,
-    example,
     id_argument,
     json_option,
+    kind_option,
     queue_argument,
     timeout_option,
 )
@@ -32,27 +32,19 @@ from .show import phase
 MAX_FILE_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe must not fill the memory
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(
-        """
+@command(
+    """
         delayq send emails '{"to": "nobody"}' --id order-42
         delayq consume emails --exec 'exit 65' --burst
         delayq dead edit emails order-42 --payload '{"to": "a@example.org"}'
-        """
-    ),
-    short_help="Requeue one with a new payload, headers or timeout.",
+        """,
+    "Requeue one with a new payload, headers or timeout.",
 )
 @queue_argument
 @id_argument
 @click.option("--payload", metavar="TEXT", help="The new payload.")
 @click.option("--file", "-f", type=click.File("rb"), help="A file that holds the new payload; - is stdin.")
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(["auto", "json", "text", "raw"]),
-    help="What the payload is, as in delayq send. Default: raw if the old one is bytes, else auto.",
-)
+@kind_option("What the payload is, as in delayq send. Default: raw if the old one is bytes, else auto.")
 @click.option(
     "--header",
     "-H",

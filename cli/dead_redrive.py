@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -14,27 +13,26 @@ from delayq.model.show import plural
 from delayq.queue import Queue
 from delayq.types import Redriven
 
-from .options import AGE, HEADER, PATTERN, Function
+from .options import AGE, HEADER, PATTERN, Function, added
 from .output import note, print_json, say
 from .progress import progress
 
-_FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (
-        ("--older-than",),
-        {"type": AGE, "metavar": "TIME", "help": "Died at least this long ago (1h, 30d), or before this time."},
+_FILTERS = added(
+    click.option(
+        "--older-than", type=AGE, metavar="TIME", help="Died at least this long ago (1h, 30d), or before this time."
     ),
-    (("--newer-than",), {"type": AGE, "metavar": "TIME", "help": "Died within this time, or after this time."}),
-    (("--error", "text"), {"metavar": "TEXT", "help": "The last error contains this text (case-sensitive)."}),
-    (
-        ("--error-regex", "pattern"),
-        {"type": PATTERN, "metavar": "REGEX", "help": "The last error matches this regular expression."},
+    click.option("--newer-than", type=AGE, metavar="TIME", help="Died within this time, or after this time."),
+    click.option("--error", "text", metavar="TEXT", help="The last error contains this text (case-sensitive)."),
+    click.option(
+        *("--error-regex", "pattern"), type=PATTERN, metavar="REGEX",
+        help="The last error matches this regular expression.",
     ),
-    (("--reason",), {"metavar": "TEXT", "help": "Has exactly this reason."}),
-    (
-        ("--header", "-H", "headers"),
-        {"type": HEADER, "multiple": True, "metavar": "NAME=VALUE", "help": "Has this header; repeatable."},
+    click.option("--reason", metavar="TEXT", help="Has exactly this reason."),
+    click.option(
+        *("--header", "-H", "headers"), type=HEADER, multiple=True, metavar="NAME=VALUE",
+        help="Has this header; repeatable.",
     ),
-)
+)  # fmt: skip
 
 
 def filter_options(function: Function) -> Function:
@@ -49,10 +47,7 @@ def filter_options(function: Function) -> Function:
         given = {name: value for name, value in known.items() if value is not None}
         return function(*args, filters=given, **kwargs)
 
-    decorated: Callable[..., Any] = with_filters
-    for names, settings in reversed(_FILTERS):
-        decorated = click.option(*names, **settings)(decorated)
-    return decorated
+    return _FILTERS(with_filters)
 
 
 def redrive(queue: Queue, options: dict[str, Any], dry_run: bool, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from delayq import signals
 from delayq.errors import DelayqError
 from delayq.model.server_url import HIDDEN, redact
 from delayq.model.validation import check_queue_name
@@ -16,7 +17,6 @@ from .connection import ServerOptions
 from .consume.monitor import metrics_library, metrics_server, routes
 from .options import NamedServer, command, prefix_option, servers_option
 from .output import note
-from .stopping import stopping
 
 if TYPE_CHECKING:
     from delayq.metrics import DiscoveredQueues, Metrics
@@ -32,13 +32,10 @@ SECONDS = 60.0  # how long --once waits for the queues, once they are known
     """,
     "Serve metrics of all queues and topics, for Prometheus.",
 )
-@click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one."
-)
+@click.option("--port", default=PORT, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one.")
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     help="The address to listen on; 0.0.0.0 means all (needed in a container).",
 )
 @click.option(
@@ -60,7 +57,6 @@ SECONDS = 60.0  # how long --once waits for the queues, once they are known
     type=click.IntRange(1, 100_000),
     metavar="N",
     default=1000,
-    show_default=True,
     help="Read at most this many queues, and this many topics, of each server: the first by name.",
 )
 @click.option("--once", is_flag=True, help="Print what a scrape would return, and exit.")
@@ -95,7 +91,7 @@ def exporter(
             _note_away(servers)
             return _print(library.Metrics(servers=found, seconds=SECONDS), found)
         metrics = library.Metrics(servers=found)
-        with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: ""), hosts):
+        with signals.stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: ""), hosts):
             stop.wait()
     return 0
 

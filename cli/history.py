@@ -14,7 +14,7 @@ from delayq.model.text import printable_id
 from delayq.queue import Queue
 
 from .formats import show_date, show_moment
-from .output import note, print_table, shortened
+from .output import note, print_filled, shortened
 
 MOST_REASON = 200  # characters
 
@@ -50,8 +50,7 @@ def print_history(events: Sequence[Event], long: bool) -> None:
         for event in events
     ]
     titles = ("time", "#after", "event", "#attempt", "#late", "#due in", "consumer", "reason")
-    kept = [at for at in range(len(titles)) if at < 3 or any(row[at] != "" for row in rows)]
-    print_table([titles[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    print_filled(titles, rows, 3)
 
 
 def note_nothing(queue: Queue, message_id: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,12 @@ from .output import shortened
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of 1 MiB takes up to 6 MiB if every character is escaped
 MAX_WHY = 500  # characters of an error, which may quote the line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors put it at the start of a file
+
+
+DURATIONS = ("delay", "expires_in", "unique_for", "timeout")
+
+F = TypeVar("F")
+T = TypeVar("T")
 
 
 class JsonLine(NamedTuple):
@@ -57,9 +63,6 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
     task: str | None = None
 
 
-_decode = msgspec.json.Decoder(MessageFields).decode
-
-
 def read_lines(stream: IO[bytes], file: str) -> Iterator[JsonLine]:
     """Yield the lines of a file.
 
@@ -77,8 +80,20 @@ def read_lines(stream: IO[bytes], file: str) -> Iterator[JsonLine]:
         yield line
 
 
+_decode = msgspec.json.Decoder(MessageFields).decode
+
+
 def parse_line(line: JsonLine) -> Outgoing | None:
-    """Return the message of a line, None for a blank one.
+    """Return the message of a line, None for a blank one; raises InvalidInput that names a malformed line."""
+    return parsed(line, _decode, _outgoing)
+
+
+def parsed(line: JsonLine, decode: Callable[[bytes], F], make: Callable[[F], T]) -> T | None:
+    """Return what a line says, None for a blank one.
+
+    Args:
+        decode: reads its fields.
+        make: makes something of them.
 
     Raises:
         InvalidInput: the line is malformed, or one of its values is.
@@ -87,7 +102,7 @@ def parse_line(line: JsonLine) -> Outgoing | None:
     if not text.strip():
         return None
     try:
-        return _outgoing(_decode(text))
+        return make(decode(text))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as error:
         raise line.wrong(error) from error
 
@@ -95,19 +110,15 @@ def parse_line(line: JsonLine) -> Outgoing | None:
 def _outgoing(fields: MessageFields) -> Outgoing:
     if fields.unique_for is not None and fields.id is None:
         raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id to reserve: give one")
-    return Outgoing(
-        checked_json(bytes(fields.payload)),
-        delay=seconds_of(fields.delay),
-        at=None if fields.at is None else parse_moment(fields.at),
-        id=fields.id,
-        on_conflict=fields.on_conflict,
-        expires_in=seconds_of(fields.expires_in),
-        max_retries=fields.max_retries,
-        headers=fields.headers,
-        unique_for=seconds_of(fields.unique_for),
-        timeout=seconds_of(fields.timeout),
-        task=fields.task,
-    )
+    return Outgoing(**arguments(fields))
+
+
+def arguments(fields: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of a line as arguments; raises InvalidInput."""
+    given = msgspec.structs.asdict(fields)
+    given["payload"] = checked_json(bytes(given["payload"]))
+    given["at"] = None if given["at"] is None else parse_moment(given["at"])
+    return given | {name: seconds_of(given[name]) for name in DURATIONS if name in given}
 
 
 def seconds_of(given: float | str | None) -> float | None:

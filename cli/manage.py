@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from delayq.errors import InvalidInput
-from delayq.model.actions import ACTIONS, Action
+from delayq.model.actions import ACTIONS, Action, CommandText
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.show import plural
 from delayq.model.text import printable_id
@@ -19,6 +20,7 @@ from .formats import show_date, show_moment
 from .lake import options as lakes
 from .options import (
     Parsed,
+    added,
     command,
     dry_run_option,
     due_options,
@@ -91,24 +93,6 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
     else:
         raise click.ClickException(f"message {message_id!r} {ACTIONS['reschedule'].refusal(outcome)}")
     return int(outcome != "rescheduled")
-
-
-@command(
-    """
-    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
-    delayq now emails order-42
-    """,
-    "Make waiting messages due now.",
-)
-@lakes.queue_argument
-@ids_argument
-@json_option
-def now(queue: Queue, ids: Sequence[str], as_json: bool) -> int:
-    """Make waiting messages of QUEUE by ID due now; their attempts still count. With --lake, also look in the lake.
-
-    Exit code 1 if one of the messages is not waiting.
-    """
-    return print_outcomes(ACTIONS["now"], queue.now(ids), "{} is due now", as_json)
 
 
 def _pause(text: str) -> float:
@@ -208,6 +192,33 @@ def print_outcomes(action: Action, outcomes: Mapping[str, str], done: str, as_js
         else:
             note(f"message {printable_id(message_id)!r} {action.refusal(outcome)}")
     return int(set(outcomes.values()) != {action.done})
+
+
+def _made(action: Action, text: CommandText) -> click.Command:
+    """Return the command of an action on messages by id; the settings of the action are its options."""
+
+    def run(queue: Queue, ids: Sequence[str], as_json: bool, **given: Mapping[str, Any] | None) -> int:
+        how = {name: value for each in given.values() if each for name, value in each.items()}
+        return print_outcomes(action, getattr(queue, action.name)(ids, **how), text.done, as_json)
+
+    run.__name__, run.__doc__ = action.name, text.help
+    options = [
+        click.option(
+            f"--{each.name}",
+            type=Parsed(each.name, each.read),
+            required=each.is_required,
+            metavar="TEXT",
+            help=each.hint or each.label,
+        )
+        for each in action.fields
+        if not each.of_matching
+    ]
+    argument = lakes.queue_argument if text.in_lake else queue_argument
+    return command(text.example, text.short)(added(argument, ids_argument, *options, json_option)(run))
+
+
+MADE = {each.name: _made(each, each.command) for each in ACTIONS.values() if each.command}
+"""The commands that are made from the rows of actions, by name."""
 
 
 def print_count(done: str, count: int, as_json: bool) -> None:

@@ -137,6 +137,12 @@ LIKE_URL = "looks like a URL, a connection string or user:password@host"
 class ExampledCommand(click.Command):
     """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for each in self.params:
+            if isinstance(each, click.Option) and each.show_default is None:
+                each.show_default = True
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             rest = super().parse_args(ctx, args)
@@ -162,9 +168,24 @@ class ExampledCommand(click.Command):
         return sorted(super().get_params(ctx), key=lambda each: COMMON.index(each.name) if each.name in COMMON else -1)
 
 
-def command(lines: str, short: str) -> Callable[[Function], click.Command]:
+class ExampledGroup(click.Group):
+    """A group of commands whose help ends in examples."""
+
+    def command(  # type: ignore[override]  # what each of its commands has
+        self, lines: str, short: str, name: str | None = None
+    ) -> Callable[[Function], click.Command]:
+        """Make a function a command of the group, as the function `command` does."""
+        return super().command(name, cls=ExampledCommand, epilog=example(lines), short_help=short)
+
+
+def command(lines: str, short: str, name: str | None = None) -> Callable[[Function], click.Command]:
     """Make a function a command, described as `short` in lists, whose help ends in an example that runs as printed."""
-    return click.command(cls=ExampledCommand, epilog=example(lines), short_help=short)
+    return click.command(name, cls=ExampledCommand, epilog=example(lines), short_help=short)
+
+
+def command_group(lines: str, short: str) -> Callable[[Function], ExampledGroup]:
+    """Make a function a group of commands, with help as that of `command`."""
+    return click.group(cls=ExampledGroup, epilog=example(lines), short_help=short)
 
 
 def example(lines: str) -> str:
@@ -224,25 +245,26 @@ def _given_before(ctx: click.Context, option: click.Parameter, name: str, value:
 
 
 prefix_option: Decorator = click.option(
-    "--prefix", default="delayq", show_default=True, callback=_prefix, help="The prefix of all keys in Redis."
+    "--prefix", default="delayq", callback=_prefix, help="The prefix of all keys in Redis."
 )
 
 
-def log_options(function: Function) -> Function:
-    """--log-format and --log-level."""
-    as_format: Decorator = click.option(
-        "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
-    )
-    level: Decorator = click.option(
+def added(*options: Decorator) -> Decorator:
+    """Return a decorator that adds these options to a command, in this order."""
+    return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
+log_options = added(
+    click.option("--log-format", default="console", type=click.Choice(["console", "json"]), help="On stderr."),
+    click.option(
         "--log-level",
         envvar="DELAYQ_LOG_LEVEL",
         show_envvar=True,
         default="info",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-        show_default=True,
         help="Log lines of this level and above.",
-    )
-    return as_format(level(function))
+    ),
+)
 
 
 def queue_argument(function: Function) -> Function:
@@ -295,6 +317,13 @@ header_option = click.option(
     "--header", "-H", "headers", type=HEADER, multiple=True, metavar="NAME=VALUE", help="A header; repeatable."
 )
 
+
+def kind_option(text: str, default: str | None = None) -> Decorator:
+    """--as, the kind of a payload; the function gets it as `kind`."""
+    kinds = click.Choice(["auto", "json", "text", "raw"])
+    return click.option("--as", "kind", type=kinds, default=default, show_default=False, help=text)
+
+
 timeout_option = click.option(
     "--timeout",
     type=LONGEST_RUN,
@@ -306,9 +335,7 @@ id_argument = click.argument("message_id", metavar="ID", shell_complete=candidat
 
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
 
-limit_option = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="List at most this many."
-)
+limit_option = click.option("--limit", default=10, type=click.IntRange(1, 1_000_000), help="List at most this many.")
 
 states_option = click.option(
     "--state",
@@ -326,13 +353,10 @@ delay_option: Decorator = click.option(
 )
 
 
-def due_options(function: Function) -> Function:
-    """--delay and --at."""
-    at: Decorator = click.option(
-        "--at", type=MOMENT, metavar="ISO8601", help="Due at this time; include the time zone."
-    )
-    return delay_option(at(function))
-
+due_options = added(
+    delay_option,
+    click.option("--at", type=MOMENT, metavar="ISO8601", help="Due at this time; include the time zone."),
+)
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing; only count.")
 

@@ -62,7 +62,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
     The payload is under `payload` if it was sent as JSON; otherwise its bytes are under `payload_base64`.
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
-    known |= {"id": printable_id(info.id), "schedule": info.schedule, "slot": info.slot}
+    known |= {"id": printable_id(info.id), "schedule": info.schedule, "slot": info.slot, "group": info.group}
     if info.envelope is None:
         return known
     if info.envelope.kind == JSON and _is_json(info.envelope.body):
@@ -100,6 +100,12 @@ def print_list(
         note(nothing)
 
 
+def print_filled(columns: Sequence[str], rows: Sequence[Sequence[object]], least: int = 0) -> None:
+    """Print a table without the columns after the first `least` ones that are empty in all rows."""
+    kept = [at for at in range(len(columns)) if at < least or any(row[at] != "" for row in rows)]
+    print_table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under the names of their columns; a column of numbers has a name that begins with ``#``.
 
@@ -130,8 +136,8 @@ def _width() -> int:
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair per line."""
-    pairs = [(printable(name), value) for name, value in fields]
+    """Print names and values, one pair per line, without those that are None."""
+    pairs = [(printable(name), value) for name, value in fields if value is not None]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         say(f"{name:<{width}}  {value}")

@@ -36,7 +36,6 @@ TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger server
 @click.option(
     "--horizon",
     default="2h",
-    show_default=True,
     type=DURATION,
     metavar="TIME",
     help="With a lake: messages move into Redis this long before they are due.",
@@ -50,17 +49,15 @@ TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger server
 @click.option(
     "--server-memory",
     default="16g",
-    show_default=True,
     type=SIZE,
     metavar="SIZE",
     help="Memory of a server; at most three quarters of it are used.",
 )
-@click.option(
-    "--id-length", default=ID_BYTES, show_default=True, type=click.IntRange(1, 256), help="Bytes of a message's id."
-)
+@click.option("--id-length", default=ID_BYTES, type=click.IntRange(1, 256), help="Bytes of a message's id.")
 @click.option(
     "--unique-for",
     default="0",
+    show_default=False,
     type=DURATION,
     metavar="TIME",
     help="How long sent ids stay reserved, assuming all messages are sent at once; the Spark format uses 1d. "
@@ -69,7 +66,6 @@ TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger server
 @click.option(
     "--redis",
     default="7.0",
-    show_default=True,
     type=click.Choice(list(LAYOUTS)),
     help="The Redis version whose memory is computed.",
 )

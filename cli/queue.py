@@ -9,21 +9,18 @@ from delayq.operations import manage
 
 from . import candidates
 from .connection import ServerOptions
-from .options import ExampledCommand, example, json_option, server_options, yes_option
+from .options import command_group, json_option, server_options, yes_option
 from .output import note, print_json, say
 
 SENDS = "delayq send emials hello\n"
 
 
-@click.group(epilog=example(SENDS + "delayq queue list"), short_help="List queues, or remove one.")
+@command_group(SENDS + "delayq queue list", "List queues, or remove one.")
 def queue() -> None:
     """List queues, or remove one. delayq stats counts their messages."""
 
 
-queue.command_class = ExampledCommand
-
-
-@queue.command("list", epilog=example(SENDS + "delayq queue list"), short_help="List the names of all queues.")
+@queue.command(SENDS + "delayq queue list", "List the names of all queues.", "list")
 @server_options
 @json_option
 def list_(server: ServerOptions, as_json: bool) -> None:
@@ -39,8 +36,7 @@ def list_(server: ServerOptions, as_json: bool) -> None:
 
 
 @queue.command(
-    epilog=example(SENDS + "delayq purge emials --yes\ndelayq queue remove emials --yes"),
-    short_help="Remove a queue that holds no messages.",
+    SENDS + "delayq purge emials --yes\ndelayq queue remove emials --yes", "Remove a queue that holds no messages."
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @server_options

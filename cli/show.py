@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 
+from delayq.errors import LoginRefused
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
+from delayq.model.result import TaskResult
 from delayq.model.show import plural, show_duration
 from delayq.model.text import printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
+from . import candidates
 from .formats import show_moment
 from .history import event_document, note_nothing, print_history
 from .lake import options as lakes
-from .options import command, id_argument, json_option, long_option, queue_argument
+from .options import command, json_option, long_option, queue_argument
 from .output import (
     PREVIEW,
     note,
     payload_text,
     print_fields,
+    print_filled,
     print_json,
-    print_table,
     record,
     say,
     shortened,
@@ -72,7 +77,7 @@ def peek(queue: Queue, state: str | None, limit: int | None, long: bool, as_json
       retrying   messages whose next attempt is not due yet
       dead       messages that were rejected, or have no retry left
 
-    STATE can also be a structure in Redis: pending, ready, unack, retry or garbage.
+    STATE can also be a structure in Redis: pending, ready, unack, retry, garbage or held (for a group).
     """  # noqa: D301  # click wants the character
     print_messages(queue, state or "waiting", limit, long, as_json)
 
@@ -138,17 +143,18 @@ def phase(info: MessageInfo, now: dt.datetime) -> str:
 def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, long: bool) -> None:
     """Print messages, without columns that are empty for all."""
     when = {"unack": "lease until", "running": "lease until", "dead": "died", "garbage": ""}.get(kind, "due")
-    columns: list[tuple[str, Callable[[MessageInfo], object]]] = [
-        ("id", lambda each: printable_id(each.id)),
-        ("state", lambda each: phase(each, now) if kind == "waiting" or kind in WAITING else ""),
-        (when, lambda each: show_moment(each.due_at or each.lease_until or each.died_at, long)),
-        ("#attempts", lambda each: each.attempts or ""),
-        ("error", lambda each: shortened(cause(each.reason, each.error), PREVIEW)),
-        ("payload", lambda each: payload_text(each, PREVIEW)),
+    rows = [
+        (
+            printable_id(each.id),
+            phase(each, now) if kind == "waiting" or kind in WAITING else "",
+            show_moment(each.due_at or each.lease_until or each.died_at, long),
+            each.attempts or "",
+            shortened(cause(each.reason, each.error), PREVIEW),
+            payload_text(each, PREVIEW),
+        )
+        for each in messages
     ]
-    filled = [(name, [cell(each) for each in messages]) for name, cell in columns]
-    kept = [(name, cells) for name, cells in filled if any(cell != "" for cell in cells)]
-    print_table([name for name, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
+    print_filled(("id", "state", when, "#attempts", "error", "payload"), rows)
 
 
 @command(
@@ -157,26 +163,51 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
     delayq show emails order-42
     delayq show emails order-42 --history
     """,
-    "Show everything about a message.",
+    "Show everything about a message, or a group of messages.",
 )
 @lakes.queue_argument
-@id_argument
+@click.argument("message_id", metavar="[ID]", required=False, shell_complete=candidates.ids)
+@click.option("--group", metavar="ID", help="Show a group of messages instead: how many of them have not ended.")
 @click.option("--history", is_flag=True, help="Also show the message's history from the queue's ledger.")
 @long_option
 @json_option
-def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
+def show(queue: Queue, message_id: str | None, group: str | None, history: bool, long: bool, as_json: bool) -> None:
     """Show everything about the message ID of QUEUE. With --lake, also look in the lake.
 
-    Exit code 1 if it does not exist.
+    Exit code 1 if it does not exist. If it is gone, but the result of its task is kept, show that.
 
     With --history, also show the message's entries in the ledger, which remain after the message is gone. The ledger
     has entries from the time you turn it on: delayq configure QUEUE --events.
     """
+    if (message_id is None) == (group is None) or (group is not None and history):
+        raise click.UsageError("give the ID of a message, or --group ID without --history")
+    if group is not None:
+        _show_group(queue, group, as_json)
+        return
+    assert message_id is not None
     info = queue.get(message_id)
-    if history:
+    if info is None and not history and (result := _kept_result(queue, message_id)) is not None:
+        _show_result(result, as_json)
+    elif history:
         _show_with_history(queue, message_id, info, long, as_json)
     else:
         show_message(queue, message_id, info, as_json)
+
+
+def _show_group(queue: Queue, name: str, as_json: bool) -> None:
+    found = queue.group(name)
+    if found is None:
+        raise click.ClickException(f"queue {queue.name} has no group {name!r}, or it ended more than an hour ago")
+    known = msgspec.structs.asdict(found)
+    if as_json:
+        print_json(known)
+        return
+    fields: list[tuple[str, object]] = [("id", found.id), ("queue", queue.name), ("state", found.state)]
+    fields += [("members", found.total), ("left", found.left), ("dead", found.dead)]
+    fields += [("then", found.then or "-"), ("created", show_moment(found.created_at))]
+    if found.ended_at is not None:
+        fields.append(("ended", show_moment(found.ended_at)))
+    print_fields(fields)
 
 
 def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, long: bool, as_json: bool) -> None:
@@ -209,6 +240,42 @@ def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_jso
         print_fields(_fields(queue, info))
 
 
+def _kept_result(queue: Queue, message_id: str) -> TaskResult | None:
+    with contextlib.suppress(LoginRefused):  # an observer may lack the rights to read results
+        return queue.result(message_id)
+    return None
+
+
+def _show_result(result: TaskResult, as_json: bool) -> None:
+    """Print how the task of a message that is gone ended."""
+    if as_json:
+        print_json(msgspec.to_builtins(result))
+        return
+    error = result.error
+    times = ("created_at", "started_at", "last_attempted_at", "finished_at", "kept_until")
+    print_fields(
+        [
+            *(("id", result.id), ("queue", result.queue), ("state", f"gone; its result is kept: {result.status}")),
+            *((each.removesuffix("_at").replace("_", " "), _moment(getattr(result, each))) for each in times),
+            *(("attempts", result.attempts), ("consumers", ", ".join(result.consumers) or None)),
+            *(("task", result.task), ("arguments", shortened(_json(result.arguments), PREVIEW))),
+            ("value", shortened(_json(result.value), PREVIEW) if result.status == "done" else None),
+            ("reason", (error and error.reason) or None),
+            ("error", error and f"{error.type}: {error.text}"),
+        ]
+    )
+    for line in error.traceback.splitlines() if error else ():
+        say(line)
+
+
+def _moment(moment: dt.datetime | None) -> str | None:
+    return None if moment is None else show_moment(moment)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def document(queue: Queue, info: MessageInfo) -> dict[str, Any]:
     """Return everything about a message for printing as JSON."""
     return record(info) | {"phase": phase(info, queue.stats().at)}
@@ -220,29 +287,21 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
         state += f" ({info.state} in Redis)"
     if info.cancelled:
         state += ", and will not be retried"
-    known: list[tuple[str, object]] = [("id", info.id), ("queue", info.queue), ("state", state)]
-    times = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
-    known += [
-        (name.removesuffix("_at").replace("_", " "), show_moment(getattr(info, name)))
-        for name in times
-        if getattr(info, name) is not None
-    ]
-    known.append(("attempts", info.attempts))
+    names = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
+    times = {name.removesuffix("_at").replace("_", " "): getattr(info, name) for name in names}
     ended = info.attempts - (info.state == "unack")
-    if info.retries_used != min(ended, info.max_retries or 0):  # after a requeue, or RetryAfter(counts=False)
-        known.append(("retries used", info.retries_used))
-    timeout = None if info.timeout is None else show_duration(info.timeout)
-    further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))
-    known += [(name, value) for name, value in further if value is not None]
-    if info.task is not None:
-        known.append(("task", info.task))
-    if info.schedule is not None:
-        known.append(("schedule", info.schedule))
-    if info.slot is not None:
-        known.append(("slot", show_moment(info.slot)))
-    known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
-    if info.body is None:
-        known.append(("payload", "gone or unreadable"))
-    else:
-        known.append(("payload", f"{payload_text(info)} ({plural(len(info.body), 'byte')})"))
-    return known
+    is_usual = info.retries_used == min(ended, info.max_retries or 0)  # not after a requeue or RetryAfter(counts=False)
+    size = "gone or unreadable" if info.body is None else f"({plural(len(info.body), 'byte')})"
+    return [
+        *(("id", info.id), ("queue", info.queue), ("state", state)),
+        *((name, at and show_moment(at)) for name, at in times.items()),
+        ("attempts", info.attempts),
+        ("retries used", None if is_usual else info.retries_used),
+        ("max retries", info.max_retries),
+        ("timeout", None if info.timeout is None else show_duration(info.timeout)),
+        *(("reason", info.reason), ("error", info.error), ("task", info.task), ("schedule", info.schedule)),
+        *(("member of group", info.member_of), ("after group", info.group)),
+        ("slot", info.slot and show_moment(info.slot)),
+        *((f"header {name}", str(value)) for name, value in (info.headers or {}).items()),
+        ("payload", size if info.body is None else f"{payload_text(info)} {size}"),
+    ]

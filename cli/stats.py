@@ -11,7 +11,6 @@ import msgspec
 
 from delayq.errors import DelayqError
 from delayq.model.configuration import Configuration
-from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, check_buckets
 from delayq.model.show import show_duration
 
@@ -161,26 +160,24 @@ def _next_due(counts: QueueStats, long: bool = True) -> tuple[str, str] | tuple[
 
 
 def _one_stats(counts: QueueStats, limits: Configuration) -> None:
-    fields: list[tuple[str, object]] = [("queue", counts.queue)]
-    if counts.paused_since:
-        fields.append(("paused since", show_moment(counts.paused_since)))
-    if counts.paused_until:
-        fields.append(("paused until", show_moment(counts.paused_until)))
-    fields += fields_of(limits)
-    fields += [(name, f"{getattr(counts, name):,}") for name in QueueStats.PHASES]
-    if due := _next_due(counts):
-        fields.append(due)
-    fields.append(("in Redis", ", ".join(f"{getattr(counts, name):,} {name}" for name in STATES)))
-    fields.append(("balance", balance(counts)))
     others = [name for name in OTHER_COUNTERS if name != "held_back" or counts.held_back]
-    fields += [(name, f"{getattr(counts, name):,}") for name in others]
-    if counts.slots_missed:
-        fields.append(("slots missed", f"{counts.slots_missed:,}"))
-    if counts.lateness:
-        fields.append(("lateness", _quantiles(counts.lateness_quantile)))
-    if counts.handler_time:
-        fields.append(("handler time", _quantiles(counts.handler_time_quantile)))
-    print_fields(fields)
+    due = _next_due(counts)
+    print_fields(
+        [
+            ("queue", counts.queue),
+            ("paused since", counts.paused_since and show_moment(counts.paused_since)),
+            ("paused until", counts.paused_until and show_moment(counts.paused_until)),
+            *fields_of(limits),
+            *((name, f"{getattr(counts, name):,}") for name in QueueStats.PHASES),
+            *([due] if due else []),
+            ("in Redis", ", ".join(f"{count:,} {name}" for name, count in counts.states().items())),
+            ("balance", balance(counts)),
+            *((name, f"{getattr(counts, name):,}") for name in others),
+            ("slots missed", f"{counts.slots_missed:,}" if counts.slots_missed else None),
+            ("lateness", _quantiles(counts.lateness_quantile) if counts.lateness else None),
+            ("handler time", _quantiles(counts.handler_time_quantile) if counts.handler_time else None),
+        ]
+    )
 
 
 def _quantiles(quantile: Callable[[float], float | None]) -> str:

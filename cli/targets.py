@@ -59,9 +59,7 @@ def load_queue(target: str) -> Queue | AsyncQueue:
     """
     module_name, path = split(target)
     module = _import(module_name)
-    queue: Any = module
-    for name in path.split("."):
-        queue = getattr(queue, name, None)
+    queue = _attribute(module, path)
     if not isinstance(queue, Queue | AsyncQueue):
         what = f"is of type {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
         raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
@@ -76,31 +74,36 @@ def load_function(target: str) -> Callable[..., Any]:
     Raises:
         click.UsageError: there is no such module or attribute, or it cannot be called.
     """
-    module_name, colon, path = target.partition(":")
-    if not (colon and module_name and path):
-        raise click.UsageError(f"{target!r} is not MODULE:HANDLER: give a function, such as tasks:bill")
-    function: Any = _import(module_name)
-    for name in path.split("."):
-        function = getattr(function, name, None)
+    module_name, path = split(target, f"{target!r} is not MODULE:HANDLER: give a function, such as tasks:bill")
+    function = _attribute(_import(module_name), path)
     if not callable(function):
         what = "does not exist" if function is None else f"is of type {type(function).__name__}, not a function"
         raise click.UsageError(f"{target} {what}: with --topic, give a function that takes a Record")
     return function  # type: ignore[no-any-return]
 
 
-def split(target: str) -> tuple[str, str]:
+def split(target: str, error: str = "") -> tuple[str, str]:
     """Return the names of the module and the queue in it; import nothing.
 
     Raises:
-        click.UsageError: `target` does not have that form.
+        click.UsageError: `target` does not have that form; `error` is the text, if it is not a queue's.
     """
     module_name, colon, path = target.partition(":")
     if not (colon and module_name and path):
         raise click.UsageError(
-            f"{target!r} is not MODULE:QUEUE: give a queue with a handler, such as tasks:emails, "
+            error
+            or f"{target!r} is not MODULE:QUEUE: give a queue with a handler, such as tasks:emails, "
             "or --exec to run a program for each message of a queue"
         )
     return module_name, path
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    """Return what a path of names leads to in a module; None if it does not exist."""
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _import(name: str) -> ModuleType:

@@ -28,7 +28,6 @@ def window_option(default: str | None, means: str = "") -> Decorator:
         type=DURATION,
         metavar="TIME",
         default=default,
-        show_default=default is not None,
         help=f"How far ahead to look.{means}",
     )
 
@@ -40,7 +39,6 @@ def bucket_option(default: str | None, means: str = "") -> Decorator:
         type=DURATION,
         metavar="TIME",
         default=default,
-        show_default=default is not None,
         help=f"The length of a step; at most 500 steps.{means}",
     )
 

@@ -44,10 +44,15 @@
     │   └── LakeMismatch                   the lake, its manifest and Redis do not agree
     ├── HandlerMissing                     a consumer without a handler
     │   └── UnknownTask                    a message names a task that the consumer does not have
+    ├── ResultError                        about the result of a task
+    │   ├── TaskFailed                     the task has failed for good
+    │   ├── ResultTimeout (TimeoutError)   the task has not ended in time
+    │   └── NoResult                       the message is unknown, or its result expired or was not kept
     ├── StartFailed                        an on_start function failed: the consumer did not start
     └── Verdict                            raised by a handler to decide
         ├── Reject                         → dead
         ├── RetryAfter                     → retry, then
+        ├── NotKept                        → dead; what middleware sees if JSON cannot hold a task's result
         └── ReturnedFalse                  → retry; what middleware sees if the handler returned False
 
 An error that a script reports begins with a code; ``code`` names it here.
@@ -297,6 +302,36 @@ class UnknownTask(HandlerMissing):
         self.task = task
 
 
+class ResultError(DelayqError):
+    """The result of a task cannot be had."""
+
+
+class TaskFailed(ResultError):
+    """A task has failed for good: its message died or expired.
+
+    Attributes:
+        type: of the last exception, with its module unless that is `builtins`; "" if there was none.
+        text: of that exception, or why no consumer ran the task.
+        traceback: up to 8 KiB of its end; "" if there is none.
+        reason: why the message died, as with dead letters, or "expired".
+    """
+
+    def __init__(self, said: str, type: str = "", text: str = "", traceback: str = "", reason: str = "") -> None:  # noqa: A002
+        super().__init__(said)
+        self.type = type
+        self.text = text
+        self.traceback = traceback
+        self.reason = reason
+
+
+class ResultTimeout(ResultError, TimeoutError):
+    """A task has not ended within the time that its result was waited for; its message still waits or runs."""
+
+
+class NoResult(ResultError):
+    """A message is unknown or gone, and no result of it is kept; or it is another message that has this id now."""
+
+
 class StartFailed(DelayqError):
     """A function registered with `Middleware.on_start` failed: the consumer did not start."""
 
@@ -331,6 +366,10 @@ class RetryAfter(Verdict):
         super().__init__(reason or f"retry after {delay}")
         self.delay = delay
         self.counts = counts
+
+
+class NotKept(Verdict):
+    """A task has returned what cannot be kept as its result: its message dies at once, as the work is done."""
 
 
 class ReturnedFalse(Verdict):

@@ -61,6 +61,14 @@ def handled(handler: Any, numbers: Iterable[int] | None = None) -> Generator[Non
             signal.signal(number, signal.SIG_DFL if old is None else old)  # None: a handler that Python did not install
 
 
+@contextmanager
+def stopping() -> Generator[threading.Event]:
+    """Let the signals that mean the end set an event, and do nothing else, until the block ends."""
+    stop = threading.Event()
+    with handled(lambda *_: stop.set()):
+        yield stop
+
+
 def ignored(numbers: Iterable[int] | None = None) -> AbstractContextManager[None]:
     """Ignore signals until a `with` block ends, as in `handled`."""
     return handled(signal.SIG_IGN, numbers)

@@ -9,6 +9,7 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import Headers
 from delayq.model.event import Event
 from delayq.model.health import Trouble
+from delayq.model.message_group import MessageGroup, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed
@@ -27,6 +28,7 @@ from delayq.model.record import (
     Trimmed,
     Unacked,
 )
+from delayq.model.result import ResultStatus, TaskError, TaskResult
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.task import RetryFor, SendOptions
@@ -57,6 +59,7 @@ __all__ = [
     "GroupReading",
     "Headers",
     "Held",
+    "MessageGroup",
     "MessageInfo",
     "Missed",
     "OnConflict",
@@ -71,16 +74,20 @@ __all__ = [
     "Redriven",
     "Report",
     "Rescheduled",
+    "ResultStatus",
     "RetryFor",
     "Sample",
     "Schedule",
     "Seconds",
     "SendOptions",
     "Sending",
+    "SentGroup",
     "SentMessage",
     "Slot",
     "State",
     "Step",
+    "TaskError",
+    "TaskResult",
     "TaskSender",
     "Trimmed",
     "Trouble",

@@ -8,7 +8,12 @@
 -- KEYS[5]  stats      hash
 -- KEYS[6]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[7]  events     stream
--- KEYS[8..]           strings, the payload keys of the messages, in the same order
+-- KEYS[8]  members   hash  id -> the group that it belongs to
+-- KEYS[9]  groups    hash  group -> see `group_of`
+-- KEYS[10] held      zset  id -> since when it waits for a group, ms
+-- KEYS[11] pending   zset  id -> due, ms
+-- KEYS[12] bell      list
+-- KEYS[13..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2..]           the ids of 1..1000 messages, then their receipts in the same order
 -- Returns  1 per message, or 0 where the receipt does not match the running delivery, in the same order
@@ -28,14 +33,15 @@ for i = 1, n do
     fresh[lease_end] = right
   end
   if right == receipts[i] then
-    results[i], done[#done + 1], keys[#keys + 1] = 1, ARGV[i + 1], KEYS[7 + i]
+    results[i], done[#done + 1], keys[#keys + 1] = 1, ARGV[i + 1], KEYS[12 + i]
     if stored[i] then retried[#retried + 1], past[#done] = ARGV[i + 1], stored[i] end
   else
     results[i] = 0
   end
 end
 if #done == 0 then return results end
-local note, noted = ledger(KEYS[6], KEYS[7], ARGV[1]), {}
+local noted, note, needs = {}, ledger(KEYS[6], KEYS[7], ARGV[1])
+local groups = grouped(KEYS[8], KEYS[9], KEYS[10], needs)
 redis.call('UNLINK', unpack(keys))
 if note then
   local ids, attempts = {}, {}
@@ -52,4 +58,5 @@ count(KEYS[5], 'acked', #done)
 local gone = redis.call('ZREM', KEYS[1], unpack(done))
 if gone < #done then count(KEYS[5], 'acked', gone - #done) end -- a message was named twice
 if #retried > 0 then redis.call('HDEL', KEYS[2], unpack(retried)) end -- last: the receipt is computed from it
+ended(KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], groups, ARGV[1], done)
 return results

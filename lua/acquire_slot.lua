@@ -20,6 +20,10 @@
 -- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[14] events     stream
 -- KEYS[15] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
+-- KEYS[16] members   hash  id -> the group that it belongs to
+-- KEYS[17] groups    hash  group -> see `group_of`
+-- KEYS[18] held      zset  id -> since when it waits for a group, ms
+-- KEYS[19] bell      list
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  net_ms     1..3600000
 -- ARGV[3]  handed_us  when they were handed out, so that the rate does not count those that wait; '' if no limit is known
@@ -30,9 +34,9 @@
 local limit = setting(redis.call('HGET', KEYS[7], 'per_key'))
 if not limit then return {} end
 probe()
-local now, micros = clock(ARGV[1])
-local most, verdicts, counts, held_back = math.ceil(4000 / #ARGV), {}, {}, 0
-local net, note = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
+local verdicts, counts, over, held_back, now, micros = {}, {}, {}, 0, clock(ARGV[1])
+local net, note, needs = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
+local groups, most = grouped(KEYS[16], KEYS[17], KEYS[18], needs), math.ceil(4000 / #ARGV)
 for i = 4, #ARGV, 4 do
   local key, id, given, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local slot = key .. '\0' .. given .. '\0' .. id
@@ -50,7 +54,7 @@ for i = 4, #ARGV, 4 do
     else
       local past, released, attempts_reset, lost = deliveries(stored)
       local cancelled, at = redis.call('SISMEMBER', KEYS[12], id) == 1, now + net + 10 * held_back
-      held_back, verdicts[#verdicts] = held_back + 1, -1
+      held_back, verdicts[#verdicts], over[#over + 1] = held_back + 1, -1, cancelled and id or nil
       move({KEYS[1]}, cancelled and KEYS[10] or KEYS[2], {cancelled and now or at, id}, function()
         if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
         if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
@@ -63,6 +67,7 @@ for i = 4, #ARGV, 4 do
   end
 end
 if held_back == 0 then return verdicts end
+ended(KEYS[16], KEYS[17], KEYS[18], KEYS[2], KEYS[19], groups, now, over)
 for _, counter in ipairs({'released', 'held_back'}) do count(KEYS[8], counter, held_back) end
 for key = 5, 6 do redis.call('PEXPIRE', KEYS[key], math.max(redis.call('PTTL', KEYS[key]), 2 * net)) end
 return verdicts

@@ -21,6 +21,7 @@
 -- KEYS[13] payload    string  of the next occurrence
 -- KEYS[14] meta       hash    events: how many entries the ledger keeps
 -- KEYS[15] events     stream
+-- KEYS[16] held       zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the schedule
 -- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, -1 when it has finished, '' when none is
@@ -39,7 +40,7 @@ local note, before, withdrawn = ledger(KEYS[14], KEYS[15], now), head(KEYS[3]), 
 if tonumber(redis.call('ZSCORE', KEYS[3], ARGV[4]) or -2) == armed then withdrawn = {KEYS[3]} end
 if tonumber(redis.call('ZSCORE', KEYS[4], ARGV[4]) or -2) == armed then withdrawn = {KEYS[4], unpack(withdrawn)} end
 local is_again = id == ARGV[4] and #withdrawn > 0
-local others = is_again and {KEYS[6], KEYS[7], KEYS[8]} or {KEYS[6], KEYS[7], KEYS[8], KEYS[3], KEYS[4]}
+local others = is_again and {KEYS[6], KEYS[7], KEYS[8]} or {KEYS[6], KEYS[7], KEYS[8], KEYS[16], KEYS[3], KEYS[4]}
 if id ~= '' and #where(id, others) > 0 then return 2 end
 if id ~= '' then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then

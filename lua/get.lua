@@ -7,17 +7,21 @@
 -- KEYS[4]  retry      zset
 -- KEYS[5]  dead       zset
 -- KEYS[6]  garbage    zset
--- KEYS[7]  attempts   hash
--- KEYS[8]  errors     hash
--- KEYS[9]  reasons    hash
--- KEYS[10] cancelled  set
--- KEYS[11] payload    string
+-- KEYS[7]  held       zset  id -> since when it waits for a group, ms
+-- KEYS[8]  attempts   hash
+-- KEYS[9]  errors     hash
+-- KEYS[10] reasons    hash
+-- KEYS[11] cancelled  set
+-- KEYS[12] payload    string
+-- KEYS[13] members    hash  id -> the group that it belongs to
 -- ARGV[1]  id
--- Returns  {{score or nil in pending, ready, unack, retry, dead, garbage}; past.released.attempts_reset.lost or nil;
---          last error or nil; reason of death or nil; 1 when cancelled in flight, else 0; stored envelope or nil}
+-- Returns  {{score or nil in pending, ready, unack, retry, dead, garbage, held}; past.released.attempts_reset.lost or
+--          nil; last error or nil; reason of death or nil; 1 when cancelled in flight, else 0; stored envelope or nil; the
+--          group that it belongs to, or nil}
 -- Cost     O(1)
 local id, scores = ARGV[1], {}
-for i = 1, 6 do scores[i] = redis.call('ZSCORE', KEYS[i], id) end
+for i = 1, 7 do scores[i] = redis.call('ZSCORE', KEYS[i], id) end
 local known = {}
-for i = 7, 9 do known[i - 6] = redis.call('HGET', KEYS[i], id) end
-return {scores, known[1], known[2], known[3], redis.call('SISMEMBER', KEYS[10], id), redis.call('GET', KEYS[11])}
+for i = 8, 10 do known[i - 7] = redis.call('HGET', KEYS[i], id) end
+local cancelled, group = redis.call('SISMEMBER', KEYS[11], id), redis.call('HGET', KEYS[13], id)
+return {scores, known[1], known[2], known[3], cancelled, redis.call('GET', KEYS[12]), group}

@@ -304,8 +304,8 @@ end
 
 -- What the data of a queue may need that an older delayq would misread, in the order in which it came: the first version
 -- that knows it. Its number and version are noted in meta's `needs` when it is first used. 1: a pause that ends by itself.
--- 2: a limit on the queue's length. 3: ledger entries of several events.
-local NEEDS = {'0.1.0', '0.1.0', '0.1.0'}
+-- 2: a limit on the queue's length. 3: packed entries of the ledger. 4: results. 5: groups of messages.
+local NEEDS = {'0.1.0', '0.1.0', '0.1.0', '0.1.0', '0.1.0'}
 
 -- Fail if the queue needs something that this client lacks.
 local function understood(meta, needs)
@@ -337,7 +337,7 @@ local function room(max_length, ...)
 end
 
 -- What a field of a packed entry says of the events `from` to `to`: one value if all have the same, else a line for each.
-local function lines(values, from, to)
+local function column(values, from, to)
   if type(values) ~= 'table' then return values or '' end
   for i = from + 1, to do
     if values[i] ~= values[from] then return table.concat(values, '\n', from, to) end
@@ -412,22 +412,22 @@ local function pack(meta, events, kept, at, from, to, ids, event, attempts, dues
   local id, done = digits(clock('')) .. '-' .. digits(excess * STEP), {}
   if excess % 256 >= n - 1 or shorten(meta, events, kept, excess) then
     done = redis.pcall('XADD', events, 'MAXLEN', '~', kept, id, 'ids', named, 'event', event, 'at', at, 'attempt',
-      lines(attempts, from, to), 'due', lines(dues, from, to), 'consumer', consumer or '', 'reason', reason or '',
+      column(attempts, from, to), 'due', column(dues, from, to), 'consumer', consumer or '', 'reason', reason or '',
       'events', n .. ' ' .. digits(excess))
   end
   if type(done) == 'table' then redis.pcall('HINCRBY', meta, 'packed', 1 - n) end
   return type(done) ~= 'table'
 end
 
--- Whether the ledger of a queue may have packed entries.
-local function may_pack(meta)
-  return tonumber(string.match(redis.call('HGET', meta, 'needs') or '', '^%d+') or 0) >= 3
+-- Whether the ledger of a queue may have packed entries, by what the queue needs.
+local function may_pack(needs)
+  return tonumber(string.match(needs or '', '^%d+') or 0) >= 3
 end
 
 -- Note a transition of several messages, in packed entries if that is allowed, or one by one.
-local function note_all(meta, events, kept, now, note, ids, event, attempts, dues, late, reason, consumer)
+local function note_all(meta, events, kept, needs, now, note, ids, event, attempts, dues, late, reason, consumer)
   local LEAST, MOST = 4, 100
-  local done, packs = 0, #ids >= LEAST and may_pack(meta)
+  local done, packs = 0, #ids >= LEAST and may_pack(needs)
   while packs and #ids - done >= LEAST do
     local to = math.min(done + MOST, #ids)
     packs = pack(meta, events, kept, digits(now), done + 1, to, ids, event, attempts, dues, reason, consumer)
@@ -440,8 +440,8 @@ local function note_all(meta, events, kept, now, note, ids, event, attempts, due
   end
 end
 
--- Return a function that notes a transition in the queue's ledger; nil if the queue keeps none. For what `sends`, also
--- return the queue's max_length, as stored. `given` is a time, as for `clock`. This fails, before anything is changed, if
+-- Return a function that notes a transition in the queue's ledger, nil if the queue keeps none; what the queue needs, and
+-- its max_length, both as stored. `given` is a time, as for `clock`. This fails, before anything is changed, if
 -- the key is not a stream or (Redis 7.0 and newer) if the user may not append to it, or if what `sends` messages lacks
 -- what the queue needs: a delivery can still be settled. Later, an entry that fails must not stop the script.
 --
@@ -449,14 +449,9 @@ end
 -- transition of several messages, given a list of their ids; `attempt` and `due` are then values or lists, and `late` is
 -- true to note how late they are. Such a call appends packed entries if it may.
 local function ledger(meta, events, given, sends)
-  local kept, needs, max_length
-  if sends then
-    kept, needs, max_length = unpack(redis.call('HMGET', meta, 'events', 'needs', 'max_length'))
-    if needs then understood(meta, needs) end
-  else
-    kept = redis.call('HGET', meta, 'events')
-  end
-  if not kept then return nil, max_length end
+  local kept, needs, max_length = unpack(redis.call('HMGET', meta, 'events', 'needs', 'max_length'))
+  if sends and needs then understood(meta, needs) end
+  if not kept then return nil, needs, max_length end
   local length, now = redis.call('XLEN', events), clock(given)
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
     error({err = "NOPERM User has no permissions to run the 'xadd' command"})
@@ -470,15 +465,74 @@ local function ledger(meta, events, given, sends)
   local at = text(now)
   local function note(id, event, attempt, due, late, reason, consumer)
     if type(id) == 'table' then
-      return note_all(meta, events, kept, now, note, id, event, attempt, due, late, reason, consumer)
+      return note_all(meta, events, kept, needs, now, note, id, event, attempt, due, late, reason, consumer)
     end
     redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
       'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or '')
   end
-  if length % 64 == 0 and length > 0 and may_pack(meta) then
+  if length % 64 == 0 and length > 0 and may_pack(needs) then
     shorten(meta, events, kept, counted(meta, 'packed'))
   end
-  return note, max_length
+  return note, needs, max_length
+end
+
+-- Whether messages may belong to groups, by what the queue needs. If so, this fails, before anything is changed, if a key
+-- of the groups has another type, or if the user may not run what `ended` does. Other queues pay nothing for groups.
+local function grouped(members, groups, waiting, needs)
+  if not needs or (tonumber(string.match(needs, '^%d+')) or 0) < 5 then return false end
+  redis.call('HGET', members, '')
+  redis.call('HGET', groups, '')
+  redis.call('ZSCORE', waiting, '')
+  check_rights('HDEL', 'HSET', 'ZADD', 'ZREM')
+  return true
+end
+
+-- A group as stored: 'w' if it waits for dead letters, 'c' if these count as ended, 'x' if it was cancelled; how many
+-- members it has had, how many have not ended, and how many have ended by death; when it was sent, and when its last
+-- member ended, ms, 0 before; and when its message is due then, as in `due_time`, and the id of that message, '' for none.
+-- Nothing if it is not as delayq writes it.
+local function group_of(stored)
+  return string.match(stored or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+end
+
+-- The lines of a text, or of none.
+local function lines(text)
+  local found = {}
+  for line in string.gmatch(text or '', '[^\n]+') do found[#found + 1] = line end
+  return found
+end
+
+-- Let groups know that messages have ended, if the queue is `grouped`. With `died`, the messages are dead letters now, which
+-- end as members only if their groups do not wait for those. A member counts once, as it then leaves its group. The last
+-- one makes the message due that waits for the group. `given` is a time, as for `clock`.
+local function ended(members, groups, waiting, pending, bell, is_grouped, given, ids, died)
+  if not is_grouped or #ids == 0 then return end
+  local of = {}
+  for i, name in ipairs(redis.call('HMGET', members, unpack(ids))) do
+    if name then
+      of[name] = of[name] or {}
+      table.insert(of[name], ids[i])
+    end
+  end
+  for name, gone in pairs(of) do
+    local mode, total, left, dead, since, over, due, id = group_of(redis.call('HGET', groups, name))
+    if mode ~= 'w' or not died then
+      local n = redis.call('HDEL', members, unpack(gone))
+      left, dead = math.max(0, (left or 0) - n), (dead or 0) + (died and n or 0)
+      local now, micros = clock(given)
+      if left == 0 and over == '0' then over = digits(now) end
+      if mode then
+        local numbers = {mode, total, digits(left), digits(dead), since, over, due, id}
+        redis.call('HSET', groups, name, table.concat(numbers, ' '))
+      end
+      if mode and left == 0 and redis.call('ZSCORE', waiting, id) then
+        local at, before = due_time(due, now, micros), head(pending)
+        put(pending, {at, id})
+        redis.call('ZREM', waiting, id)
+        if at < before then ring(bell) end
+      end
+    end
+  end
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.
@@ -587,4 +641,31 @@ end
 local function waits(parked, id)
   local till, due = string.match(redis.call('HGET', parked, id) or '', '^(%d+) (%d+)$')
   if till then return tonumber(till), tonumber(due) end
+end
+
+-- Keep how the task of a message ended, or failed for now: a hash that expires. `envelope` is the stored message, or '' if
+-- it stays where it is. From `at` on, or else from 1, `given` has: how long to keep the record, ms; the message's token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value
+-- or the error, as JSON. A record with another token is of an earlier message with this id. Waiting programs read the ids
+-- in `finished`.
+--
+-- A server at its maxmemory refuses a script that begins with an HSET, so the first write here is another one.
+local function keep_result(envelope, result, finished, id, now, given, at)
+  local ms, token, status, started, attempt, consumer, text = unpack(given, at or 1, (at or 1) + 6)
+  local known = redis.pcall('HMGET', result, 'token', 'started', 'consumers')
+  local is_first = known.err or known[1] ~= token
+  if is_first then redis.call('UNLINK', result) else redis.call('HDEL', result, '') end
+  local consumers = not is_first and known[3] or ''
+  if consumer ~= '' then consumers = string.sub(consumers .. consumer .. '\n', -4096) end
+  redis.call('HSET', result, 'token', token, 'status', status, 'started', not is_first and known[2] or started,
+    'attempted', started, 'attempts', attempt, 'consumers', consumers, status == 'done' and 'value' or 'error', text,
+    'at', now, 'message', envelope or '')
+  redis.call('PEXPIRE', result, ms)
+  if status ~= 'retry' then redis.pcall('XADD', finished, 'MAXLEN', '~', 1000, '*', 'id', id) end
+end
+
+-- Count an acked delivery and end it.
+local function end_delivery(unack, attempts, stats, id)
+  count(stats, 'acked', 1)
+  redis.call('ZREM', unack, id)
+  redis.call('HDEL', attempts, id)
 end

@@ -1,7 +1,7 @@
 -- purge: discard messages of one structure, those with the lowest scores first.
 --
--- State    pending, ready, retry or dead -> garbage
--- KEYS[1]  source    zset  one of pending, ready, retry, dead
+-- State    pending, ready, retry, dead or held -> garbage
+-- KEYS[1]  source    zset  one of pending, ready, retry, dead, held
 -- KEYS[2]  garbage   zset  id -> since, ms
 -- KEYS[3]  attempts  hash
 -- KEYS[4]  errors    hash
@@ -9,6 +9,11 @@
 -- KEYS[6]  stats     hash
 -- KEYS[7]  meta      hash  events: how many entries the ledger keeps; max_dead: how many dead letters the queue keeps
 -- KEYS[8]  events    stream
+-- KEYS[9]  members   hash  id -> the group that it belongs to
+-- KEYS[10] groups    hash  group -> see `group_of`
+-- KEYS[11] held      zset  id -> since when it waits for a group, ms
+-- KEYS[12] pending   zset  id -> due, ms
+-- KEYS[13] bell      list
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  up_to     highest score, ms, or '-ms' before now; '+inf' for any, '-inf' for none
 -- ARGV[3]  limit     1..1000 messages
@@ -23,6 +28,8 @@ if max_dead then most = math.max(most, redis.call('ZCARD', KEYS[1]) - math.max(1
 most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end
 probe()
-local ids, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), ledger(KEYS[7], KEYS[8], now)
+local ids, note, needs = redis.call('ZRANGE', KEYS[1], 0, most - 1), ledger(KEYS[7], KEYS[8], now)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
 discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], ids, now, note, 'purged')
+ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, now, ids)
 return most

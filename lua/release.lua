@@ -12,6 +12,10 @@
 -- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[10] meta       hash  events: how many entries the ledger keeps
 -- KEYS[11] events     stream
+-- KEYS[12] members   hash  id -> the group that it belongs to
+-- KEYS[13] groups    hash  group -> see `group_of`
+-- KEYS[14] held      zset  id -> since when it waits for a group, ms
+-- KEYS[15] pending   zset  id -> due, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -25,7 +29,8 @@ local now = clock(ARGV[1])
 local id, begun = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
-local note, cancelled = ledger(KEYS[10], KEYS[11], now), redis.call('SISMEMBER', KEYS[6], id) == 1
+local cancelled, note, needs = redis.call('SISMEMBER', KEYS[6], id) == 1, ledger(KEYS[10], KEYS[11], now)
+local groups = grouped(KEYS[12], KEYS[13], KEYS[14], needs)
 local past, released, attempts_reset, lost = deliveries(stored)
 local due = cancelled and now or math.min(now, tonumber(ARGV[4]))
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()
@@ -35,6 +40,9 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
   keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + begun, lost)
 end)
-if cancelled then return 0 end
+if cancelled then
+  ended(KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[8], groups, now, {id})
+  return 0
+end
 ring(KEYS[8])
 return 1

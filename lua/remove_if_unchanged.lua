@@ -11,7 +11,12 @@
 -- KEYS[6]  stats     hash
 -- KEYS[7]  meta      hash  events: how many entries the ledger keeps
 -- KEYS[8]  events    stream
--- KEYS[9..]          strings, the payload keys of the messages, in the same order
+-- KEYS[9]  members   hash  id -> the group that it belongs to
+-- KEYS[10] groups    hash  group -> see `group_of`
+-- KEYS[11] held      zset  id -> since when it waits for a group, ms
+-- KEYS[12] pending   zset  id -> due, ms
+-- KEYS[13] bell      list
+-- KEYS[14..]         strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2..]          three per message: id, score (ms), the 13 digits before its envelope ('' when that is gone); all ids
 --                    different, 1..500 of them
@@ -21,10 +26,12 @@ local now, results, ids, found = clock(ARGV[1]), {}, {}, {}
 for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 for i, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
   local same = score and tonumber(score) == tonumber(ARGV[3 * i])
-  results[i] = same and redis.call('GETRANGE', KEYS[8 + i], 0, 12) == ARGV[3 * i + 1] and 1 or 0
+  results[i] = same and redis.call('GETRANGE', KEYS[13 + i], 0, 12) == ARGV[3 * i + 1] and 1 or 0
   if results[i] == 1 then found[#found + 1] = ids[i] end
 end
 if #found == 0 then return results end
-local note = ledger(KEYS[7], KEYS[8], now)
+local note, needs = ledger(KEYS[7], KEYS[8], now)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
 discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], found, now, note, 'purged', 'drained')
+ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, now, found)
 return results

@@ -1,6 +1,6 @@
 -- repair: repair one message; what is in order stays as it is.
 --
--- A message must be in one structure only (the first of unack, retry, ready, pending, dead, garbage keeps it), with a score
+-- A message must be in one structure only (the first of unack, retry, ready, pending, held, dead, garbage keeps it), with a score
 -- that is a time, and with a payload unless it is dead or runs. Nothing may be stored about it that its state rules out.
 --
 -- State    any -> the same, dead or (gone)
@@ -18,6 +18,7 @@
 -- KEYS[12] stats      hash
 -- KEYS[13] meta       hash    events: how many entries the ledger keeps
 -- KEYS[14] events     stream
+-- KEYS[15] held       zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  latest_ms  the latest valid time
@@ -28,15 +29,15 @@ local now, id, done, note = clock(ARGV[1]), ARGV[2], {}, ledger(KEYS[13], KEYS[1
 local function say(changed, ...)
   if changed ~= 0 then done[#done + 1] = string.format(...) end
 end
-local names, kept, zset = {'pending', 'ready', 'unack', 'retry', 'dead', 'garbage'}, '', false
-for _, i in ipairs({3, 4, 2, 1, 5, 6}) do
+local names, kept, zset = {'pending', 'ready', 'unack', 'retry', 'dead', 'garbage', [15] = 'held'}, '', false
+for _, i in ipairs({3, 4, 2, 1, 15, 5, 6}) do
   if zset then
     say(redis.call('ZREM', KEYS[i], id), 'removed from %s, kept in %s', names[i], kept)
   elseif redis.call('ZSCORE', KEYS[i], id) then
     kept, zset = names[i], KEYS[i]
   end
 end
-local payload, waits = redis.call('EXISTS', KEYS[11]) == 1, kept == 'pending' or kept == 'ready' or kept == 'retry'
+local payload, waits = redis.call('EXISTS', KEYS[11]) == 1, kept ~= '' and string.find('pending ready retry held', kept)
 local reason = not zset and payload and 'orphan' or waits and not payload and 'payload-missing'
 if reason then
   move(zset and {zset} or {}, KEYS[5], {now, id}, function()

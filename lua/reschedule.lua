@@ -1,6 +1,6 @@
 -- reschedule: give a waiting message another due time; its attempts stay counted.
 --
--- State    pending, ready, retry -> pending
+-- State    pending, ready, retry, held -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
 -- KEYS[2]  ready    zset
 -- KEYS[3]  retry    zset
@@ -10,6 +10,7 @@
 -- KEYS[7]  bell     list
 -- KEYS[8]  meta     hash  events: how many entries the ledger keeps
 -- KEYS[9]  events   stream
+-- KEYS[10] held     zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due      '+delay_ms' or ms
@@ -17,7 +18,7 @@
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, note = ARGV[2], ledger(KEYS[8], KEYS[9], now)
-local places = where(id, {KEYS[1], KEYS[2], KEYS[3]})
+local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[10]})
 if #places == 0 then
   if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
   return redis.call('ZSCORE', KEYS[5], id) and 'dead' or 'unknown'

@@ -17,7 +17,8 @@
 -- KEYS[12] reasons   hash  id -> why it died
 -- KEYS[13] meta      hash  events: how many entries the ledger keeps
 -- KEYS[14] events    stream
--- KEYS[15..]         strings, the payload keys of the messages, in the same order
+-- KEYS[15] held      zset  id -> since when it waits for a group, ms
+-- KEYS[16..]         strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2..]          six per message: id, score in target (ms), envelope with its stamp, past.released.attempts_reset.lost, error,
 --                    reason; '' for what is missing; all ids different, 1..500 of them
@@ -25,7 +26,7 @@
 -- Cost     O(n log m)
 local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end
-local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]})
+local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[15]})
 local results, new, values, members, first, largest = {}, 0, {}, {}, math.huge, 0
 local fresh, dues = {}, {}
 for i = 1, n do
@@ -34,7 +35,7 @@ for i = 1, n do
     new, first = new + 1, math.min(first, tonumber(ARGV[6 * i - 3]))
     members[#members + 1], members[#members + 2] = ARGV[6 * i - 3], ids[i]
     largest = math.max(largest, #ARGV[6 * i - 2])
-    if ARGV[6 * i - 2] ~= '' then values[#values + 1], values[#values + 2] = KEYS[14 + i], ARGV[6 * i - 2] end
+    if ARGV[6 * i - 2] ~= '' then values[#values + 1], values[#values + 2] = KEYS[15 + i], ARGV[6 * i - 2] end
   end
 end
 if new == 0 then return results end
@@ -45,7 +46,7 @@ redis.call('ZREM', KEYS[2], unpack(ids))
 count_stored(KEYS[3], 'sent', new, largest)
 for i = 1, n do
   if results[i] == 1 then
-    if ARGV[6 * i - 2] == '' then redis.call('UNLINK', KEYS[14 + i]) end -- what garbage of this id may have left
+    if ARGV[6 * i - 2] == '' then redis.call('UNLINK', KEYS[15 + i]) end -- what garbage of this id may have left
     if ARGV[6 * i - 1] ~= '' then redis.call('HSET', KEYS[10], ids[i], ARGV[6 * i - 1]) end
     if ARGV[6 * i] ~= '' then redis.call('HSET', KEYS[11], ids[i], ARGV[6 * i]) end
     if ARGV[6 * i + 1] ~= '' then redis.call('HSET', KEYS[12], ids[i], ARGV[6 * i + 1]) end

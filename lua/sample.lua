@@ -10,10 +10,11 @@
 -- KEYS[4]  retry    zset
 -- KEYS[5]  dead     zset
 -- KEYS[6]  garbage  zset
--- KEYS[7]  stats    hash
--- KEYS[8]  meta     hash
--- KEYS[9]  samples:minute  stream
--- KEYS[10]  samples:ten  stream
+-- KEYS[7]  held     zset  id -> since when it waits for a group, ms
+-- KEYS[8]  stats    hash
+-- KEYS[9]  meta     hash
+-- KEYS[10] samples:minute  stream
+-- KEYS[11] samples:ten  stream
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2..]  the counters, in the order in which a sample has them
 -- Returns  how many samples were added, 0 to 2
@@ -21,11 +22,11 @@
 local now, added, counted = clock(ARGV[1]), 0, nil
 local function counts()
   local sizes, heads, counters, times, values = {}, {}, {}, {}, {}
-  for i = 1, 6 do
+  for i = 1, 7 do
     sizes[i] = redis.call('ZCARD', KEYS[i])
     heads[i] = redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or ''
   end
-  local flat = redis.call('HGETALL', KEYS[7])
+  local flat = redis.call('HGETALL', KEYS[8])
   for i = 1, #flat, 2 do
     local kind, bucket = string.match(flat[i], '^(%l)%l+:(%d+)$') -- late: and took:
     if kind then times[#times + 1] = kind .. bucket .. ':' .. flat[i + 1] end
@@ -35,10 +36,10 @@ local function counts()
   local due = {redis.call('ZCOUNT', KEYS[1], '-inf', now), redis.call('ZCOUNT', KEYS[4], '-inf', now)}
   local parts = {sizes, heads, counters, times, due}
   for i, part in ipairs(parts) do parts[i] = table.concat(part, ' ') end
-  return string.format('%.0f;%s;', now, paused(KEYS[8], now) or '') .. table.concat(parts, ';')
+  return string.format('%.0f;%s;', now, paused(KEYS[9], now) or '') .. table.concat(parts, ';')
 end
 for i, period in ipairs({60000, 600000}) do
-  local samples, at = KEYS[8 + i], digits(now - now % period) .. '-0'
+  local samples, at = KEYS[9 + i], digits(now - now % period) .. '-0'
   local last = redis.call('XREVRANGE', samples, '+', '-', 'COUNT', 1)[1]
   if last and tonumber(string.match(last[1], '%d+')) > now then
     local kept = redis.call('XREVRANGE', samples, at, '-')

@@ -2,7 +2,7 @@
 --
 -- An id exists while any structure holds it, except garbage. A random one is looked up only if it has a payload. If the
 -- server refuses one of the writes, all are taken back: no right to do that is needed, and Redis 6.2 can do it, too.
--- If the queue has a max_length, pending, ready, unack and retry count towards it.
+-- If the queue has a max_length, pending, ready, unack, retry and held count towards it.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -15,7 +15,8 @@
 -- KEYS[8]  dead     zset
 -- KEYS[9]  meta     hash  events: how many entries the ledger keeps; max_length
 -- KEYS[10] events   stream
--- KEYS[11..]        strings, the payload keys of the messages, in the same order
+-- KEYS[11] held     zset  id -> since when it waits for a group, ms
+-- KEYS[12..]        strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
 -- ARGV[3..]         three per message: id, due ('+delay_ms' or ms), envelope; all ids different, 1..1000 of them. An
@@ -24,11 +25,11 @@
 -- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamped, before, note, max_length = stamp(now), head(KEYS[1]), ledger(KEYS[9], KEYS[10], now, true)
-local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7]) or math.huge
-local ids, taken, garbage, look = {}, {}, {}, ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 11)) > 0
+local stamped, before, note, needs, max_length = stamp(now), head(KEYS[1]), ledger(KEYS[9], KEYS[10], now, true)
+local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[11]) or math.huge
+local ids, taken, garbage, look = {}, {}, {}, ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 12)) > 0
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
-if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) end
+if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8], needs and KEYS[11] or nil}) end
 local values, members, dues, first, n, largest = {}, {}, {}, math.huge, 0, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
@@ -39,7 +40,7 @@ for i = 3, #ARGV, 3 do
       given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
       score, first = digits(due), math.min(first, due)
     end
-    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], dated(ARGV[i + 2], stamped)
+    values[#values + 1], values[#values + 2] = KEYS[11 + i / 3], dated(ARGV[i + 2], stamped)
     members[n + 1], members[n + 2] = score, ARGV[i]
     if #ARGV[i + 2] > largest then largest = #ARGV[i + 2] end
     dues[i / 3], n = due, n + 2
@@ -49,13 +50,13 @@ if n == 0 then return dues end
 count_stored(KEYS[3], 'sent', n / 2, largest) -- first: at maxmemory it is refused, and nothing changes
 local done = redis.pcall('MSET', unpack(values))
 for i = 1, largest > LARGE and #dues or 0 do
-  if done.ok and dues[i] >= 0 and #ARGV[3 * i + 2] > LARGE then done = date(KEYS[10 + i], ARGV[3 * i + 2], stamped) end
+  if done.ok and dues[i] >= 0 and #ARGV[3 * i + 2] > LARGE then done = date(KEYS[11 + i], ARGV[3 * i + 2], stamped) end
 end
 if done.ok then done = redis.pcall('ZADD', KEYS[1], unpack(members)) end
 if type(done) == 'table' then -- an error
   count(KEYS[3], 'sent', -n / 2)
   for i = 1, #dues do -- a producer has no right to UNLINK
-    if dues[i] >= 0 then redis.pcall('SET', KEYS[10 + i], '', 'PX', 1) end
+    if dues[i] >= 0 then redis.pcall('SET', KEYS[11 + i], '', 'PX', 1) end
   end
   return done
 end

@@ -2,7 +2,7 @@
 --
 -- A reservation counts from the send and outlives its message. Its value says until when it holds, by the scripts' clock;
 -- its expiry only cleans up. Other sends do not look at it. A message that the queue has no room for reserves nothing. If
--- the queue has a max_length, pending, ready, unack and retry count towards it.
+-- the queue has a max_length, pending, ready, unack, retry and held count towards it.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -15,7 +15,8 @@
 -- KEYS[8]  dead     zset
 -- KEYS[9]  meta     hash  events: how many entries the ledger keeps; max_length
 -- KEYS[10] events   stream
--- KEYS[11..]        strings, two per message: its payload key, its reservation: until when, ms
+-- KEYS[11] held     zset  id -> since when it waits for a group, ms
+-- KEYS[12..]        strings, two per message: its payload key, its reservation: until when, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2..]         four per message: id, due ('+delay_ms' or ms), envelope, unique_for ('+ms', 1 or more); all ids
 --                   different, 1..1000 of them
@@ -26,10 +27,10 @@ local now, micros = clock(ARGV[1])
 local stamped, before, n = stamp(now), head(KEYS[1]), (#ARGV - 1) / 4
 local ids = {}
 for i = 1, n do ids[i] = ARGV[4 * i - 2] end
-local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]})
-for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now end
-local note, max_length = ledger(KEYS[9], KEYS[10], now, true)
-local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7]) or math.huge
+local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[11]})
+for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[11 + 2 * i])) or 0) > now end
+local note, _, max_length = ledger(KEYS[9], KEYS[10], now, true)
+local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[11]) or math.huge
 local values, members, new, starts, dues, first, largest = {}, {}, {}, {}, {}, math.huge, 0
 for i = 1, n do
   if taken[i] or #new >= free then
@@ -37,7 +38,7 @@ for i = 1, n do
   else
     dues[i] = due_time(ARGV[4 * i - 1], now, micros)
     first, new[#new + 1] = math.min(first, dues[i]), ids[i]
-    values[#values + 1], values[#values + 2] = KEYS[9 + 2 * i], stamped .. ARGV[4 * i]
+    values[#values + 1], values[#values + 2] = KEYS[10 + 2 * i], stamped .. ARGV[4 * i]
     members[#members + 1], members[#members + 2] = digits(dues[i]), ids[i]
     largest = math.max(largest, #ARGV[4 * i])
   end
@@ -50,7 +51,7 @@ count_stored(KEYS[3], 'sent', #new, largest)
 for i = 1, n do
   if dues[i] >= 0 then
     local ends = due_time(ARGV[4 * i + 1], now, micros)
-    redis.call('SET', KEYS[10 + 2 * i], digits(ends), 'PX', digits(ends - now))
+    redis.call('SET', KEYS[11 + 2 * i], digits(ends), 'PX', digits(ends - now))
     starts[#starts + 1] = dues[i]
   end
 end

@@ -19,6 +19,10 @@
 -- KEYS[10] events     stream
 -- KEYS[11] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[12] watch      hash    when a consumer last looked for ended leases, and the last grace
+-- KEYS[13] members    hash  id -> the group that it belongs to
+-- KEYS[14] groups     hash  group -> see `group_of`
+-- KEYS[15] held       zset  id -> since when it waits for a group, ms
+-- KEYS[16] pending    zset  id -> due, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  limit      1..1000 messages
 -- ARGV[3]  by_ms      the server's time by which the call should be executed; '' if the caller does not know
@@ -28,15 +32,16 @@
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 forget_ended(KEYS[11], now - 60000)
-local ended, grace = look(KEYS[12], now, ARGV[3], ARGV[4] == '1')
-local left = grace > 0 and #redis.call('ZRANGE', KEYS[1], '(' .. ended, now, 'BYSCORE', 'LIMIT', 0, 1) or 0
-local lost = redis.call('ZRANGE', KEYS[1], '-inf', ended, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
+local by, grace = look(KEYS[12], now, ARGV[3], ARGV[4] == '1')
+local left = grace > 0 and #redis.call('ZRANGE', KEYS[1], '(' .. by, now, 'BYSCORE', 'LIMIT', 0, 1) or 0
+local lost = redis.call('ZRANGE', KEYS[1], '-inf', by, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
 if #lost == 0 then return {0, now, grace, left} end
 probe()
 local ids, attempts, errors, retries, cancelled, since = {}, {}, {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
 local stored = redis.call('HMGET', KEYS[4], unpack(ids))
-local note, cancels = ledger(KEYS[9], KEYS[10], now), redis.call('EXISTS', KEYS[6]) == 1
+local cancels, note, needs = redis.call('EXISTS', KEYS[6]) == 1, ledger(KEYS[9], KEYS[10], now)
+local groups = grouped(KEYS[13], KEYS[14], KEYS[15], needs)
 for i, id in ipairs(ids) do
   local past, released, attempts_reset, times = deliveries(stored[i])
   local due = math.floor(math.max(0, lost[2 * i]))
@@ -64,4 +69,5 @@ if #cancelled > 0 then forget_cancelled(cancelled, KEYS[6], KEYS[4], KEYS[5], KE
 count(KEYS[7], 'lease_lost', #ids)
 ring(KEYS[8])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
+ended(KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[8], groups, now, cancelled)
 return {#ids, now, grace, left}

@@ -1,6 +1,6 @@
 -- usage: how much of a queue's limits is in use, and which schedules wait for a consumer, at one instant.
 --
--- Reads    meta, unack, rate, replaced, slots, waiting, armed, pending, ready, retry
+-- Reads    meta, unack, rate, replaced, slots, waiting, armed, pending, ready, retry, held
 -- KEYS[1]  meta      hash
 -- KEYS[2]  unack     zset  id -> end of the lease, ms
 -- KEYS[3]  rate      zset  number of the hand-out -> its time, microseconds
@@ -11,6 +11,7 @@
 -- KEYS[8]  pending   zset
 -- KEYS[9]  ready     zset
 -- KEYS[10] retry     zset
+-- KEYS[11] held      zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  late_ms   0..86400000: a schedule is late if its slot was longer ago than this
 -- Returns  {{concurrency or nil, how many run}; {rate or nil, its period, ms, or nil, hand-outs within the last period};
@@ -25,7 +26,7 @@ concurrency, most, ms, per_key = setting(concurrency), setting(most), setting(ms
 local us, period, spent = now * 1000 + micros, (ms or 0) * 1000, 0
 if period > 0 then spent = redis.call('ZCOUNT', KEYS[3], '(' .. digits(us - period), '(' .. digits(us + period)) end
 max_length = setting(max_length)
-local length = max_length and max_length - room(digits(max_length), KEYS[2], KEYS[8], KEYS[9], KEYS[10]) or 0
+local length = max_length and max_length - room(digits(max_length), KEYS[2], KEYS[8], KEYS[9], KEYS[10], KEYS[11]) or 0
 local until_ms = '(' .. digits(now - ARGV[2])
 local late = redis.call('ZCOUNT', KEYS[7], '1', until_ms)
 local first = redis.call('ZRANGE', KEYS[7], '1', until_ms, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]

@@ -32,6 +32,7 @@ MADE = {
     "aio/topic_consumer": "topic_consumer",
     "aio/topic_group": "topic_group",
     "runtime/bells_async": "runtime/bells",
+    "runtime/result_waits_async": "runtime/result_waits",
     "runtime/receive_wait_async": "runtime/receive_wait",
     "testing/aio/assertions": "testing/assertions",
     "testing/aio/clock": "testing/clock",

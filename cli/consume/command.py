@@ -69,7 +69,6 @@ log = structlog.get_logger("delayq")
 @click.option(
     "--pool",
     default="thread",
-    show_default=True,
     type=click.Choice(["thread", "process"]),
     help="Where plain handlers run; use process for CPU-bound handlers.",
 )
@@ -84,7 +83,6 @@ log = structlog.get_logger("delayq")
     "--processes",
     "-p",
     default=1,
-    show_default=True,
     type=click.IntRange(1, 1000),
     help="Number of consumer processes; they are restarted if they die.",
 )
@@ -122,7 +120,6 @@ log = structlog.get_logger("delayq")
     default="30s",
     type=DURATION,
     metavar="TIME",
-    show_default=True,
     help="Time for running handlers to finish on shutdown. Unfinished messages are handed back without using a retry.",
 )
 @click.option(
@@ -130,7 +127,6 @@ log = structlog.get_logger("delayq")
     default="30s",
     type=DURATION,
     metavar="TIME",
-    show_default=True,
     help="With --exec: redeliver a message this long after its consumer has died.",
 )
 @log_options

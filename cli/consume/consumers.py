@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -89,25 +90,10 @@ class AsyncConsumerRunner:
         """The event loop, while it runs."""
         return None if self._loop is None or self._loop.is_closed() else self._loop
 
-    @property
-    def is_running(self) -> bool:
-        return self._consumer.is_running
-
-    @property
-    def stalled(self) -> float:
-        return self._consumer.stalled
-
-    @property
-    def is_retiring(self) -> bool:
-        return self._consumer.is_retiring
-
-    @property
-    def handled(self) -> int:
-        return self._consumer.handled
-
-    @property
-    def abandoned(self) -> int:
-        return self._consumer.abandoned
+    is_running, stalled, is_retiring, handled, abandoned = (
+        property(attrgetter(f"_consumer.{name}"))
+        for name in ("is_running", "stalled", "is_retiring", "handled", "abandoned")
+    )
 
     def take_signal(self) -> None:
         """End `run` soon, or at once on the second call; any thread may call it."""

@@ -63,7 +63,6 @@ def monitor_options(function: Function) -> Function:
     @click.option(
         "--metrics-host",
         default="127.0.0.1",
-        show_default=True,
         metavar="HOST",
         help="With --metrics-port: the address to listen on; 0.0.0.0 means all (needed in a container).",
     )
@@ -71,7 +70,6 @@ def monitor_options(function: Function) -> Function:
         "--stall-timeout",
         type=DURATION,
         default="60s",
-        show_default=True,
         metavar="TIME",
         help="With --metrics-port: /healthz fails if the consumer's loop has not run for this long.",
     )

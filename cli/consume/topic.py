@@ -45,7 +45,6 @@ def topic_options(function: Function) -> Function:
         type=POSITION,
         metavar="POSITION",
         default="$",
-        show_default=True,
         help="With --topic: where a new group starts: after this id, at 0 (the first record), at a time with a zone, "
         "or at $ (new records only).",
     )
@@ -60,7 +59,6 @@ def topic_options(function: Function) -> Function:
         default="30s",
         type=DURATION,
         metavar="TIME",
-        show_default=True,
         help="With --topic: redeliver a record this long after its consumer has died.",
     )
     @click.pass_context

@@ -7,7 +7,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from types import TracebackType
 from typing import Any, Self
 
 import click
@@ -42,9 +41,7 @@ class DemoView(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     @abstractmethod
@@ -91,9 +88,7 @@ class LiveView(DemoView):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def say(self, text: str) -> None:

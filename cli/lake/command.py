@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from delayq import signals
 from delayq.errors import KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch, ServerError, StoreError
 from delayq.log import log
 from delayq.model.outage import Outage
 from delayq.model.show import show_duration
 
 from ..connection import ServerOptions
-from ..options import DURATION, ExampledCommand, example, json_option, server_options
-from ..stopping import stopping
+from ..options import DURATION, command_group, json_option, server_options
 from . import options
 
 if TYPE_CHECKING:
@@ -26,20 +26,16 @@ if TYPE_CHECKING:
 REFUSED_SECONDS = 60.0  # until the next attempt after a refusal: the right may be granted before the next run is due
 
 
-@click.group(
-    short_help="A lake: far-future messages, outside Redis.",
-    epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
+@command_group(
+    "mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h", "A lake: far-future messages, outside Redis."
 )
 def lake() -> None:
     """Move messages from a lake into Redis before they are due."""
 
 
-lake.command_class = ExampledCommand
-
-
 @lake.command(
-    epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
-    short_help="Move messages that fall due soon from a lake into Redis.",
+    "mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h",
+    "Move messages that fall due soon from a lake into Redis.",
 )
 @options.hydrate_options
 @click.option("--every", type=DURATION, metavar="TIME", help="Repeat at this interval, such as 15m.")
@@ -105,7 +101,7 @@ def _row(loaded: HourLoaded) -> dict[str, object]:
 def _run_every(seconds: float, run: Callable[[], None]) -> None:
     """Repeat the run at an interval, from start to start, until a signal."""
     outage, text = Outage(), "lake partly loaded"
-    with stopping() as stop:
+    with signals.stopping() as stop:
         while not stop.is_set():
             begun = time.monotonic()
             try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
 from delayq.model.show import plural
@@ -21,12 +22,11 @@ from delayq.spark.jobs.archive import archive as run
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import DURATION, command, json_option, server_options
+from ..options import DURATION, command
 from ..output import note, print_json, say
 from ..progress import progress
-from ..stopping import stopping
 from .archive_folder import check_archive
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 EXAMPLE = """\
 delayq configure emails --events
@@ -41,9 +41,7 @@ delayq pipeline archive emails --to archive
 @click.option("--to", "path", required=True, metavar="FOLDER", help="The archive: a folder, or a URI such as s3://….")
 @click.option("--follow", is_flag=True, help="Continue with new entries until SIGTERM or Ctrl-C.")
 @click.option("--every", type=DURATION, metavar="TIME", help="With --follow: time between batches. Default: 1m.")
-@click.option(
-    "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="Maximum entries per batch."
-)
+@click.option("--batch", type=click.IntRange(1), default=MOST, metavar="N", help="Maximum entries per batch.")
 @click.option(
     "--skip-lost", is_flag=True,
     help="Continue if the ledger has dropped entries that were not archived yet; the gap is printed and recorded in "
@@ -55,9 +53,7 @@ delayq pipeline archive emails --to archive
     type=click.DateTime(["%Y-%m-%d"]),
     help="With --compact: only days before this one. Default: today, in UTC.",
 )
-@server_options
-@spark_options
-@json_option
+@job_options
 def archive(
     queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
     compacts: bool, before: dt.datetime | None, server: ServerOptions, open_session: OpenSession, as_json: bool,
@@ -108,7 +104,7 @@ def _archive(
         note(f"the archive of {loss.queue} lacks {loss}")
 
     spark = open_session()
-    with stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
+    with signals.stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
         source = redis_options.RedisOptions(server.url, server.prefix)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()

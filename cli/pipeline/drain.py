@@ -12,9 +12,9 @@ from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import command, json_option, server_options
+from ..options import command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 
 @command(
@@ -31,9 +31,7 @@ from .spark_session import OpenSession, spark_options, watched
     "--live", is_flag=True, help="Allow a queue that is in use; the result is then not a snapshot of one instant."
 )
 @click.option("--remove", is_flag=True, help="Discard the written messages from the queue after verifying them.")
-@json_option
-@spark_options
-@server_options
+@job_options
 def drain(
     name: str, folder: str, live: bool, remove: bool, as_json: bool, server: ServerOptions, open_session: OpenSession
 ) -> None:

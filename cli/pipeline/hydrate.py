@@ -10,8 +10,8 @@ from delayq.spark.redis_options import RedisOptions
 
 from ..connection import ServerOptions
 from ..lake import options as lakes
-from ..options import command, json_option, server_options
-from .spark_session import OpenSession, spark_options, watched
+from ..options import command
+from .spark_session import OpenSession, job_options, watched
 
 
 @command(
@@ -21,9 +21,7 @@ from .spark_session import OpenSession, spark_options, watched
     "Move messages that fall due soon from a lake into Redis.",
 )
 @lakes.hydrate_options
-@spark_options
-@server_options
-@json_option
+@job_options
 def hydrate(
     server: ServerOptions,
     name: str | None,

@@ -11,10 +11,10 @@ from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import RATE, command, delay_option, json_option, server_options
+from ..options import RATE, command, delay_option
 from ..output import note, print_json, say
 from ..targets import load_function
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 
 @command(
@@ -34,9 +34,7 @@ from .spark_session import OpenSession, spark_options, watched
 @delay_option
 @click.option("--rate", type=RATE, metavar="RATE", help="At most this rate: 100, 100/s, 5/10s, 30/min.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; count the dead letters by error.")
-@json_option
-@spark_options
-@server_options
+@job_options
 def redrive(
     name: str,
     where: str | None,

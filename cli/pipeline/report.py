@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import click
 from pyspark.sql import DataFrame, SparkSession
 
+from delayq import signals
 from delayq.lake.shown_path import shown
 from delayq.spark import redis_options
 from delayq.spark.archiving.gaps import Loss
@@ -18,12 +19,11 @@ from delayq.spark.jobs.archive import events
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import MOMENT, command, json_option, server_options
+from ..options import MOMENT, command
 from ..output import note, print_json, print_table, say
-from ..stopping import stopping
 from . import EXAMPLE
 from .archive_folder import check_archive
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
@@ -40,9 +40,7 @@ COLUMNS = ("sent", "delivered", "acked", "retried", "died")
     help="With --follow: continue if a ledger has dropped entries that were not counted yet; the gap is printed and "
     "recorded in FOLDER/lost.",
 )  # fmt: skip
-@server_options
-@spark_options
-@json_option
+@job_options
 def report(
     queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
     follow: bool, skip_lost: bool, server: ServerOptions, open_session: OpenSession, as_json: bool,
@@ -64,7 +62,11 @@ def report(
     where = redis_options.RedisOptions(server.url, server.prefix)
     spark = open_session()
     # A single report does not catch signals, since nothing would check for them until it is done.
-    with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {shown(path)}"), translated():
+    with (
+        signals.stopping() if follow else nullcontext() as stop,
+        watched(spark, f"reporting to {shown(path)}"),
+        translated(),
+    ):
         if follow:
             figures = job.follow(spark, where, queues, path, stop=stop, skip_lost=skip_lost, tell_loss=_tell_loss)
         else:

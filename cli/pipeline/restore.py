@@ -12,9 +12,9 @@ from delayq.spark.jobs import restore as job
 from delayq.spark.redis_options import RedisOptions
 
 from ..connection import ServerOptions
-from ..options import command, json_option, server_options
+from ..options import command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 
 @command(
@@ -36,9 +36,7 @@ from .spark_session import OpenSession, spark_options, watched
 @click.option(
     "--resume", is_flag=True, help="Resume the queue once all messages are restored. Default: it stays paused."
 )
-@json_option
-@spark_options
-@server_options
+@job_options
 def restore(
     folder: str,
     queue: str | None,

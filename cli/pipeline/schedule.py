@@ -17,9 +17,9 @@ from delayq.spark.writing.sink import DAY
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import DURATION, command, json_option, server_options
+from ..options import DURATION, command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 
@@ -33,11 +33,14 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @table_options
 @click.option(
-    "--unique-for", type=DURATION, default=DAY, metavar="TIME", help="How long a sent id stays reserved. Default: 1d."
+    "--unique-for",
+    type=DURATION,
+    default=DAY,
+    show_default=False,
+    metavar="TIME",
+    help="How long a sent id stays reserved. Default: 1d.",
 )
-@json_option
-@spark_options
-@server_options
+@job_options
 def schedule(
     name: str,
     table: str,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from delayq.spark import session
 from delayq.spark.session import QUIET, VERBOSE, running
 
-from ..options import PAIR, Function
+from ..options import PAIR, Function, added, json_option, server_options
 from ..progress import ProgressBar, progress
 
 LOOK_SECONDS = 0.5
@@ -54,6 +54,10 @@ def spark_options(function: Function) -> Function:
                 each.stop()
 
     return with_session
+
+
+job_options = added(spark_options, server_options, json_option)
+"""Those of a job that uses a server."""
 
 
 def _silence(verbose: bool) -> None:

@@ -13,7 +13,7 @@ from delayq.model.show import plural, show_moment
 from delayq.spark.jobs.preview import Preview
 from delayq.spark.writing.rows import FORMATS
 
-from ..options import PAIR, Decorator, Function, delay_option
+from ..options import PAIR, Function, added, delay_option
 from ..output import note, print_json, print_table, say
 
 BAR = 40  # characters
@@ -21,7 +21,7 @@ BAR = 40  # characters
 ASIDE = "--rejects FOLDER"
 """The option for rows that cannot be sent, as errors name it."""
 
-OPTIONS: tuple[Decorator, ...] = (
+OPTIONS = added(
     click.argument("table"),
     click.option(
         "--map",
@@ -51,7 +51,6 @@ OPTIONS: tuple[Decorator, ...] = (
         "--payload-format",
         type=click.Choice(FORMATS),
         default="text",
-        show_default=True,
         help="What a string payload is.",
     ),
     click.option("--run", metavar="NAME", help="A name for this run; another run with this name sends no row twice."),
@@ -73,10 +72,7 @@ def table_options(function: Function) -> Function:
         source |= {"columns": dict(columns), "options": dict(options)}
         return function(*args, source=source, **kwargs)
 
-    decorated: Function = with_source
-    for option in reversed(OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return OPTIONS(with_source)
 
 
 def tell_preview(found: Preview, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from ..options import (
     header_option,
     in_options,
     json_option,
+    kind_option,
     new_queue_argument,
     one_of,
     retries_option,
@@ -65,11 +66,8 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
 @timeout_option
 @header_option
 @task_option
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(["auto", "json", "text", "raw"]),
-    help="What PAYLOAD is: JSON, a string, or bytes. Default: auto, which means JSON if it is valid, else a string.",
+@kind_option(
+    "What PAYLOAD is: JSON, a string, or bytes. Default: auto, which means JSON if it is valid, else a string."
 )
 @click.option(
     "--file",

@@ -50,9 +50,7 @@ STEP_SECONDS = 0.1  # of that search at each look, at least one round trip
     "Watch queues live: states, rates, lateness, what is next.",
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1)
-@click.option(
-    "--interval", type=DURATION, metavar="TIME", default="2s", show_default=True, help="How often to refresh."
-)
+@click.option("--interval", type=DURATION, metavar="TIME", default="2s", help="How often to refresh.")
 @window_option("5m")
 @bucket_option("15s")
 @click.option("--once", is_flag=True, help="Take two readings one interval apart, print one frame and exit.")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.record import lag_text
 from delayq.model.show import plural, show_duration, show_moment
@@ -154,7 +153,7 @@ def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
     oldest = "-" if pulse.oldest_due is None else f"for {show_duration(pulse.oldest_due)}"
     fields = [
         ("messages", ", ".join(f"{getattr(stats, name):,} {name}" for name in QueueStats.PHASES)),
-        ("in Redis", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
+        ("in Redis", ", ".join(f"{count:,} {state}" for state, count in stats.states().items())),
         ("per second", ", ".join(f"{value} {name}" for name, value in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),

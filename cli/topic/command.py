@@ -13,7 +13,7 @@ from delayq.model.show import plural
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
-from ..options import DURATION, MOMENT, POSITION, ExampledCommand, example, header_option, json_option, one_of
+from ..options import DURATION, MOMENT, POSITION, command_group, header_option, json_option, kind_option, one_of
 from ..output import note, print_json, report, say
 from ..send.command import read_stdin
 from .counts import list_
@@ -27,25 +27,20 @@ delayq topic publish orders '{"order": 1}'
 """
 
 
-@click.group(
-    epilog=example(PUBLISHES + "delayq topic group create orders billing --start 0\ndelayq topic groups orders"),
-    short_help="Topics: each group of readers gets every record.",
+@command_group(
+    PUBLISHES + "delayq topic group create orders billing --start 0\ndelayq topic groups orders",
+    "Topics: each group of readers gets every record.",
 )
 def topic() -> None:
     """Publish records to topics and read them: a message goes to one consumer, a record to every group."""
 
 
-topic.command_class = ExampledCommand
-
-
 @topic.command(
-    epilog=example(
-        PUBLISHES
-        + "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\n"
-        + """echo '{"payload": {"order": 3}, "delay": "1h"}' > orders.jsonl\n"""
-        + "delayq topic publish orders --file orders.jsonl --max-length 100000"
-    ),
-    short_help="Publish a record, or a file of them.",
+    PUBLISHES
+    + "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\n"
+    + """echo '{"payload": {"order": 3}, "delay": "1h"}' > orders.jsonl\n"""
+    + "delayq topic publish orders --file orders.jsonl --max-length 100000",
+    "Publish a record, or a file of them.",
 )
 @published_topic_argument
 @click.argument("payload", metavar="[PAYLOAD|-]", required=False)
@@ -61,12 +56,7 @@ topic.command_class = ExampledCommand
 )
 @click.option("--key", metavar="KEY", help="Records with the same key stay in order, even in a topic with shards.")
 @header_option
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(["auto", "json", "text", "raw"]),
-    help="What PAYLOAD is, as in send.",
-)
+@kind_option("What PAYLOAD is, as in send.")
 @click.option("--max-length", type=click.IntRange(0), metavar="N", help="Drop the oldest records beyond this number.")
 @click.option(
     "--exact",
@@ -117,10 +107,8 @@ def publish(
 
 
 @topic.command(
-    epilog=example(
-        "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\ndelayq topic cancel orders later-2"
-    ),
-    short_help="Cancel a delayed record.",
+    "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\ndelayq topic cancel orders later-2",
+    "Cancel a delayed record.",
 )
 @published_topic_argument
 @click.argument("record_id", metavar="ID")
@@ -137,9 +125,7 @@ def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
     return int(not cancelled)
 
 
-@topic.command(
-    epilog=example(PUBLISHES + "delayq topic trim orders --max-length 100000"), short_help="Drop the oldest records."
-)
+@topic.command(PUBLISHES + "delayq topic trim orders --max-length 100000", "Drop the oldest records.")
 @topic_argument
 @click.option("--max-length", type=click.IntRange(0), metavar="N", help="Keep this many records (per shard).")
 @click.option("--from", "first", type=POSITION, metavar="ID|ISO8601", help="Keep this record and all later ones.")
@@ -174,10 +160,8 @@ def trim(
 
 
 @topic.command(
-    epilog=example(
-        "delayq topic publish orders '{\"order\": 1}' --id 1700000000000-0\ndelayq topic delete orders 1700000000000-0"
-    ),
-    short_help="Delete single records.",
+    "delayq topic publish orders '{\"order\": 1}' --id 1700000000000-0\ndelayq topic delete orders 1700000000000-0",
+    "Delete single records.",
 )
 @topic_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
@@ -190,10 +174,7 @@ def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
         raise click.ClickException(f"{left} of {plural(len(set(ids)), 'record')} not in topic {topic.name} (any more)")
 
 
-@topic.command(
-    epilog=example(PUBLISHES + "delayq topic shrink orders"),
-    short_help="Drop the records that were there at the last shrink.",
-)
+@topic.command(PUBLISHES + "delayq topic shrink orders", "Drop the records that were there at the last shrink.")
 @topic_argument
 @json_option
 def shrink(topic: Topic, as_json: bool) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from delayq.errors import DelayqError, LoginRefused
 from delayq.model.record import GroupInfo, lag_text
 from delayq.model.show import plural
 from delayq.operations.topics import explain
 
 from ..connection import ServerOptions
-from ..options import ExampledCommand, example, json_option, server_options
+from ..options import command, json_option, server_options
 from ..output import note, print_fields, print_json, print_table
 
 
@@ -75,12 +73,7 @@ def _of_group(group: GroupInfo) -> str:
     return f"lag {lag_text([group])}, {group.unacked:,} unacked, {group.dead:,} dead, {consumers}"
 
 
-@click.command(
-    "list",
-    cls=ExampledCommand,
-    epilog=example("delayq topic publish orders '{\"order\": 1}'\ndelayq topic list"),
-    short_help="List all topics.",
-)
+@command("delayq topic publish orders '{\"order\": 1}'\ndelayq topic list", "List all topics.", "list")
 @server_options
 @json_option
 def list_(server: ServerOptions, as_json: bool) -> int:

@@ -13,11 +13,9 @@ import msgspec
 from delayq import NewRecord
 from delayq.errors import InvalidInput, RecordOrder, ServerError
 from delayq.model.show import plural, show_duration
-from delayq.model.units import parse_moment
 from delayq.topic import Topic
 
-from ..formats import checked_json
-from ..json_lines import BYTE_ORDER_MARK, JsonLine, read_lines, seconds_of
+from ..json_lines import JsonLine, arguments, parsed, read_lines
 from ..output import report
 from ..progress import progress
 
@@ -89,24 +87,9 @@ def _publish(topic: Topic, batch: Sequence[FileRecord], max_length: int | None, 
 
 def _entries(lines: Iterator[JsonLine]) -> Iterator[FileRecord]:
     for line in lines:
-        text = line.text.removeprefix(BYTE_ORDER_MARK) if line.number == 1 else line.text
-        if not text.strip():
-            continue
-        try:
-            yield FileRecord(line, _record(_decode(text)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as error:
-            raise line.wrong(error) from error
-
-
-def _record(fields: RecordFields) -> NewRecord:
-    return NewRecord(
-        checked_json(bytes(fields.payload)),
-        delay=seconds_of(fields.delay),
-        at=None if fields.at is None else parse_moment(fields.at),
-        id=fields.id,
-        key=fields.key,
-        headers=fields.headers,
-    )
+        record = parsed(line, _decode, lambda fields: NewRecord(**arguments(fields)))
+        if record is not None:
+            yield FileRecord(line, record)
 
 
 def _batches(entries: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:

@@ -16,7 +16,7 @@ from delayq.topic import Topic
 from delayq.topic_group import Group
 
 from ..formats import show_moment
-from ..options import POSITION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
+from ..options import POSITION, command_group, json_option, limit_option, long_option, yes_option
 from ..output import PREVIEW, note, print_json, print_table, report, say, shortened
 from .options import group_argument, record_document, record_text, topic_argument
 
@@ -28,21 +28,16 @@ POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 DIED = POLLED + "delayq topic claim orders billing billing-2 --idle 0 --max-deliveries 1\n"
 
 
-@click.group(
-    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Create, move and change a group."
-)
+@command_group(MADE + "delayq topic group move orders billing 0", "Create, move and change a group.")
 def group() -> None:
     """Create or move a group, ack its records, remove its consumers, and handle its dead letters."""
 
 
-group.command_class = ExampledCommand
-
-
-@group.command(epilog=example("delayq topic group create orders billing --start 0"), short_help="Create a group.")
+@group.command("delayq topic group create orders billing --start 0", "Create a group.")
 @topic_argument
 @click.argument("group_name", metavar="GROUP")
 @click.option(
-    "--start", type=POSITION, default="$", show_default=True, metavar="POSITION",
+    "--start", type=POSITION, default="$", metavar="POSITION",
     help="Start after this id, at 0 (the first record), at a time with a zone, or at $ (new records only).",
 )  # fmt: skip
 @json_option
@@ -55,9 +50,7 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
     report({"group": group_name, "created": created}, line, as_json)
 
 
-@group.command(
-    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Move a group to another position."
-)
+@group.command(MADE + "delayq topic group move orders billing 0", "Move a group to another position.")
 @group_argument
 @click.argument("position", type=POSITION, metavar="POSITION")
 def move(group: Group, position: Any) -> None:
@@ -69,9 +62,7 @@ def move(group: Group, position: Any) -> None:
     say(f"{GROUP_ACTIONS['move'].words.became} group {group.name}, lag {lag_text([group.info()])}")
 
 
-@group.command(
-    epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack records by id."
-)
+@group.command(POLLED + "delayq topic group ack orders billing 1700000000000-0", "Ack records by id.")
 @group_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @json_option
@@ -86,9 +77,9 @@ def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
 
 
 @group.command(
+    POLLED + "delayq topic group remove-consumer orders billing billing-1 --to billing-2",
+    "Remove a consumer.",
     "remove-consumer",
-    epilog=example(POLLED + "delayq topic group remove-consumer orders billing billing-1 --to billing-2"),
-    short_help="Remove a consumer.",
 )
 @group_argument
 @click.argument("consumer", metavar="CONSUMER")
@@ -101,9 +92,7 @@ def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool
     report({"removed": consumer, "handed_over": moved}, f"removed {consumer}{handed}", as_json)
 
 
-@group.command(
-    epilog=example(DIED + "delayq topic group dead orders billing"), short_help="List the dead letters of a group."
-)
+@group.command(DIED + "delayq topic group dead orders billing", "List the dead letters of a group.")
 @group_argument
 @limit_option
 @long_option
@@ -131,9 +120,7 @@ def dead(group: Group, limit: int, long: bool, as_json: bool) -> None:
         print_table(("id", "record", "died", "#deliveries", "reason", "payload"), rows)
 
 
-@group.command(
-    epilog=example(DIED + "delayq topic group requeue orders billing --all"), short_help="Requeue dead letters."
-)
+@group.command(DIED + "delayq topic group requeue orders billing --all", "Requeue dead letters.")
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")
@@ -148,9 +135,7 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
     _report(DEAD_ACTIONS["requeue"], group.requeue_dead(chosen), wanted, as_json)
 
 
-@group.command(
-    epilog=example(DIED + "delayq topic group delete orders billing --all --yes"), short_help="Delete dead letters."
-)
+@group.command(DIED + "delayq topic group delete orders billing --all --yes", "Delete dead letters.")
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")

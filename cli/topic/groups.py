@@ -12,7 +12,7 @@ from delayq.topic import Topic
 from delayq.topic_group import Group
 
 from .. import candidates
-from ..options import DURATION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
+from ..options import DURATION, command, json_option, limit_option, long_option, yes_option
 from ..output import note, print_list, report, say
 from .group import group
 from .options import existing, group_argument, print_records, records_option, topic_argument
@@ -26,7 +26,7 @@ delayq topic group create orders billing --start 0
 POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 
 
-@click.command(cls=ExampledCommand, epilog=example(MADE + "delayq topic groups orders"), short_help="List the groups.")
+@command(MADE + "delayq topic groups orders", "List the groups.")
 @topic_argument
 @click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
 @json_option
@@ -47,14 +47,19 @@ def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:
     print_list(found, ("name", "#unacked", "idle"), rows, f"group {group_name} has no consumers", as_json)
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(POLLED + "delayq topic unacked orders billing --limit 5"),
-    short_help="List records that a group has received but not acked.",
+@command(
+    POLLED + "delayq topic unacked orders billing --limit 5", "List records that a group has received but not acked."
 )
 @group_argument
 @click.option("--consumer", metavar="NAME", help="Only records that this consumer holds.")
-@click.option("--idle", type=DURATION, default=0, metavar="TIME", help="Only records delivered at least this long ago.")
+@click.option(
+    "--idle",
+    type=DURATION,
+    default=0,
+    show_default=False,
+    metavar="TIME",
+    help="Only records delivered at least this long ago.",
+)
 @limit_option
 @click.option("--clear-ghosts", is_flag=True, help="Remove trimmed records from the list, and print how many.")
 @json_option
@@ -74,10 +79,9 @@ def unacked(
     print_list(found, ("id", "consumer", "idle", "#deliveries"), rows, nothing, as_json)
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(POLLED + "delayq topic claim orders billing billing-2 --idle 0 --limit 5"),
-    short_help="Take over records that others have not acked.",
+@command(
+    POLLED + "delayq topic claim orders billing billing-2 --idle 0 --limit 5",
+    "Take over records that others have not acked.",
 )
 @topic_argument
 @click.argument("group_name", metavar="GROUP", shell_complete=candidates.groups)
@@ -86,7 +90,6 @@ def unacked(
     "--idle",
     type=DURATION,
     default="30s",
-    show_default=True,
     metavar="TIME",
     help="Records that were delivered at least this long ago.",
 )
@@ -122,11 +125,7 @@ def claim(
         tell(f"cleared {plural(done.ghosts, 'ghost')}: the records were trimmed")
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(MADE + "delayq topic destroy orders billing --yes"),
-    short_help="Delete a group.",
-)
+@command(MADE + "delayq topic destroy orders billing --yes", "Delete a group.")
 @group_argument
 @yes_option("Delete group {group.name} of topic {group.topic} with its unacked list and dead letters?")
 @json_option

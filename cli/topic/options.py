@@ -71,9 +71,7 @@ def existing(topic: Topic, name: str) -> Group:
     return topic.group(name, create=False)
 
 
-records_option = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="At most this many records."
-)
+records_option = click.option("--limit", default=10, type=click.IntRange(1, 10_000), help="At most this many records.")
 
 
 def record_document(record: Record) -> dict[str, Any]:

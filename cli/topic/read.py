@@ -10,7 +10,7 @@ import click
 from delayq.topic import Topic
 
 from .. import candidates
-from ..options import DURATION, POSITION, ExampledCommand, example, json_option, long_option
+from ..options import DURATION, POSITION, command, json_option, long_option
 from ..output import print_json, say
 from .options import existing, print_records, record_document, record_text, topic_argument
 
@@ -18,15 +18,12 @@ PUBLISHES = "delayq topic publish orders '{\"order\": 1}'\n"
 POLLS = "delayq topic group create orders billing --start 0\n"
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(
-        PUBLISHES
-        + "delayq topic read orders --from 2026-01-01T00:00Z --limit 5\n"
-        + POLLS
-        + "delayq topic read orders billing --consumer billing-1 --ack"
-    ),
-    short_help="Read the records of a topic, or poll for a group.",
+@command(
+    PUBLISHES
+    + "delayq topic read orders --from 2026-01-01T00:00Z --limit 5\n"
+    + POLLS
+    + "delayq topic read orders billing --consumer billing-1 --ack",
+    "Read the records of a topic, or poll for a group.",
 )
 @topic_argument
 @click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
@@ -42,7 +39,6 @@ POLLS = "delayq topic group create orders billing --start 0\n"
 @click.option(
     "--limit",
     default=10,
-    show_default=True,
     type=click.IntRange(1, 1_000_000),
     help="Read at most this many records.",
 )
@@ -84,14 +80,10 @@ def read(
         group.ack(polled)
 
 
-@click.command(
-    cls=ExampledCommand,
-    epilog=example(PUBLISHES + "delayq topic tail orders --from 0 --wait 0"),
-    short_help="Print records as they arrive.",
-)
+@command(PUBLISHES + "delayq topic tail orders --from 0 --wait 0", "Print records as they arrive.")
 @topic_argument
 @click.option(
-    "--from", "start", type=POSITION, default="$", show_default=True, metavar="POSITION",
+    "--from", "start", type=POSITION, default="$", metavar="POSITION",
     help="Start after this id, at 0 (all records), at a time with a zone, or at $ (new records only).",
 )  # fmt: skip
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
+from delayq.model.message_group import MessageGroup, OnDead, SentGroup
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
@@ -32,6 +34,7 @@ from delayq.model.occurrence import Missed, make_plan
 from delayq.model.outcome import Outcome, check_async_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.result import TaskResult
 from delayq.model.sample import Sample
 from delayq.model.server_guard import labelled
 from delayq.model.task import RetryFor, TaskDefinition
@@ -43,10 +46,12 @@ from delayq.operations import (
     encode,
     explain,
     garbage,
+    groups,
     inspect,
     manage,
     paging,
     presence,
+    results,
     send,
     settle,
 )
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from delayq.aio.dead_letters import DeadLetters
     from delayq.aio.ledger import Ledger
     from delayq.runtime.receiver_async import Receiver
+    from delayq.runtime.result_waits_async import ResultWaits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,6 +185,12 @@ class Queue:
             from delayq.runtime.receiver_async import Receiver  # noqa: PLC0415
         return Receiver(self._context, self._executor, partial(Message, self))
 
+    @made_once
+    def _waits(self) -> ResultWaits:
+        with late_import:
+            from delayq.runtime.result_waits_async import ResultWaits  # noqa: PLC0415
+        return ResultWaits(self._context, self._executor, self._store)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -192,6 +204,8 @@ class Queue:
         made = vars(self)  # what was used
         if "_receiver" in made:
             await self._receiver.close()
+        if "_waits" in made:
+            await self._waits.close()
         await self._coalescer.close()
         if "events" in made:
             await self.events.close()
@@ -224,6 +238,7 @@ class Queue:
         unique_for: Seconds | None = None,
         timeout: Seconds | None = None,
         task: str | None = None,
+        results: Seconds | None = None,
         wait_replicas: int = 0,
         **unknown: Never,
     ) -> SentMessage:
@@ -252,14 +267,14 @@ class Queue:
             unique_for=unique_for,
             timeout=timeout,
             task=task,
+            results=results,
         )
-        send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
-            wait_replicas
+            type(wait_replicas) is not int
+            or wait_replicas
             or self._context.middleware.sends
             or (self._store.defers and self._store.may_defer(message))
             or not self._context.is_open
-            or not self._executor.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = await self._executor.execute(sending)
@@ -285,6 +300,48 @@ class Queue:
                 which messages are stored, which are not, and what to send again.
         """
         return await self._executor.execute(self._store.send_many(messages, wait_replicas))
+
+    async def send_group(
+        self,
+        messages: Iterable[Outgoing],
+        then: Outgoing | None = None,
+        *,
+        id: str | None = None,  # the public name
+        dead: OnDead = "wait",
+    ) -> SentGroup:
+        """Send messages as a group, all or none, with one that becomes due once all others have ended.
+
+        A member ends when it is acked, cancelled, purged, replaced, or expires. The group is stored in one step; its
+        members do not use the queue's horizon. In a queue with shards, a group lives on one of them: leave ids out.
+
+        Args:
+            messages: up to 1,000, 4 MiB together with `then`. Without any, `then` is due at once.
+            then: its delay counts from the end of the last member, `expires_in` from now. It is held until then:
+                `Message.group` says what it waited for. None to only count the members.
+            id: of the group, 1 to 256 bytes; None for a random one. If a group has this id, nothing is changed, and
+                `created` is False in the result.
+            dead: "wait" lets dead letters hold the group until they are requeued and acked, or deleted; "continue"
+                counts a member as ended once it is dead.
+
+        Raises:
+            InvalidInput: an argument is out of range, or a message has `unique_for` or ``on_conflict="replace"``;
+                OtherShard, if ids belong to different shards. Nothing was stored.
+            DuplicateMessage: the id of a message exists; nothing was stored.
+            QueueFull: the queue has no room for all; nothing was stored.
+        """
+        return await self._executor.execute(groups.send_group(self._context, messages, then, id, dead))
+
+    async def group(self, id: str) -> MessageGroup | None:
+        """Return how far a group is; None if it does not exist, or ended more than an hour ago."""
+        return await self._executor.execute(groups.group(self._context, id))
+
+    async def cancel_group(self, id: str) -> int:
+        """Cancel the message that waits for a group, and its members; return how many messages were cancelled.
+
+        Running members are not stopped and do not count, but they will not be retried. If the call fails in between,
+        call it again.
+        """
+        return await self._executor.execute(groups.cancel_group(self._context, id))
 
     async def send_delay_msg(
         self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any
@@ -418,6 +475,7 @@ class Queue:
         timeout: Seconds | None = None,
         expires_in: Seconds | None = None,
         retry_for: RetryFor | None = None,
+        results: Seconds | None = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -431,6 +489,7 @@ class Queue:
         timeout: Seconds | None = None,
         expires_in: Seconds | None = None,
         retry_for: RetryFor | None = None,
+        results: Seconds | None = None,
     ) -> Any:
         """Register a function that a `Consumer` of this queue calls for each message that names it (a decorator).
 
@@ -448,6 +507,8 @@ class Queue:
                 for the queue's.
             retry_for: a class of exceptions, or a tuple of them: after any other exception the message is a dead letter
                 at once. None for all exceptions.
+            results: seconds (0.001 s to 366 days) or a timedelta for which what it returns is kept after its end, for
+                `SentTask.result`; None to keep nothing. What JSON cannot hold makes the message a dead letter.
 
         Raises:
             InvalidInput: the queue has a task with this name; it is a task, or a generator function; it has ``*args``,
@@ -457,10 +518,10 @@ class Queue:
 
         def register(function: Callable[..., Any]) -> Any:
             check_async_handler(function, is_task=True)
-            options = {"max_retries": max_retries, "timeout": timeout, "expires_in": expires_in}
+            options = {"max_retries": max_retries, "timeout": timeout, "expires_in": expires_in, "results": results}
             definition = TaskDefinition(function, name, backoff, retry_for, **options)
             self.handlers.task(self._context, definition)
-            return Task(definition, self.send)
+            return Task(definition, self.send, self._result_of)
 
         return register if function is None else register(function)
 
@@ -699,6 +760,20 @@ class Queue:
             InvalidInput: a time is out of range, or there would be more buckets.
         """
         return await self._executor.execute(counts.upcoming(self._context, window, bucket))
+
+    async def result(self, id: str) -> TaskResult | None:
+        """Return the record of a task's message; None if there is none: see `TaskResult`.
+
+        It is that of the latest message with this id that has ended, or has failed for now. `Task.result` waits for
+        what a task returns.
+        """
+        return await self._executor.execute(results.latest(self._context, id))
+
+    async def _result_of(self, task: TaskDefinition, id: str, token: str, timeout: Seconds | None) -> Any:
+        """Return what a task returned; see `SentTask.result`."""
+        seconds = math.inf if timeout is None else milliseconds(timeout, "timeout") / 1000
+        found = await self._waits.found(id, token, seconds)
+        return task.returned(id, found.word, found.result, found.body)
 
     async def _send_shared(self, encoded: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
         return await self._executor.execute(send.send_shared(self._context, encoded))

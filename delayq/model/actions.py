@@ -73,6 +73,24 @@ class Words(NamedTuple):
     warning: str = ""
 
 
+class CommandText(NamedTuple):
+    """The command of an action on messages by id, which is made from its row.
+
+    Attributes:
+        short: its description in lists.
+        help: its help text.
+        example: the commands that its help ends with; they run as printed.
+        done: the line about a message that was changed, with {} for its id.
+        in_lake: whether it has --lake, and the method also looks in the lake.
+    """
+
+    short: str
+    help: str
+    example: str
+    done: str
+    in_lake: bool = False
+
+
 class How(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an action.
 
@@ -99,7 +117,8 @@ class Field:
         name: of its input; not one that a filter has.
         label, placeholder, size: what the input shows, and its width.
         hint: what stands below it.
-        read: returns the fields of `How` for its text; raises InvalidInput.
+        read: returns the fields of `How` for its text; raises InvalidInput. In requests and commands that are made from
+            the row, this is the one with the field's name.
         is_required: whether it must not be empty.
         of_matching: whether it is only for all messages that match.
     """
@@ -158,6 +177,7 @@ class Action:
         takes_ids: whether it acts on named messages and on matches; if not, on all messages of a state.
         confirmed_by: what a user has to name to confirm it, if it acts on all: "queue", "topic" or "group".
         fields: its settings.
+        command: its command, if that is made from this row: it calls the method of `Queue` with the action's name.
     """
 
     name: str
@@ -174,6 +194,7 @@ class Action:
     takes_ids: bool = True
     confirmed_by: str = ""
     fields: tuple[Field, ...] = ()
+    command: CommandText | None = None
 
     @property
     def audited(self) -> str:
@@ -231,6 +252,14 @@ ACTIONS: Final = _by_name(
         about="Make waiting messages due now. Their attempts still count.",
         about_matching="Make all messages in a state that match due now, as a task.",
         remarks=_UNMOVED,
+        command=CommandText(
+            "Make waiting messages due now.",
+            "Make waiting messages of QUEUE by ID due now; their attempts still count. With --lake, also look in the "
+            "lake.\n\nExit code 1 if one of the messages is not waiting.",
+            'delayq send emails \'{"to": "a@example.org"}\' --id order-42 --delay 1h\ndelayq now emails order-42',
+            "{} is due now",
+            in_lake=True,
+        ),
     ),
     Action(
         name="reschedule",

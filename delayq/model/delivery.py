@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
-from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
+from delayq.model.result import Wish, wish_of
 from delayq.model.show import nearest
 from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
@@ -60,6 +61,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
             `timeout`. A batch of messages always uses its consumer's.
         task: the name of the task that is to run; the payload is then an object of its arguments. The task's own
             `message` sets both.
+        results: seconds (0.001 s to 366 days) or a timedelta for which the task's result is kept after its end; None
+            to keep none.
     """
 
     delay: Seconds | None = None
@@ -72,6 +75,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     unique_for: Seconds | None = None
     timeout: Seconds | None = None
     task: str | None = None
+    results: Seconds | None = None
 
 
 OPTIONS_ELSEWHERE = {
@@ -89,6 +93,8 @@ OPTIONS_ELSEWHERE = {
     "retry_count": "max_retries",
     "time_limit": "timeout",
     "job_timeout": "timeout",
+    "result_ttl": "results",
+    "keep_result": "results",
 }
 """Names that other queue libraries give to send options, and their names here."""
 
@@ -212,6 +218,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_unreadable: True once its payload was read and could not be, or had another type.
         is_final: True once its task has raised an error for which the task is not retried.
         task: the name of the task that it is for; None for any other message.
+        group: the group that it waited for, as `then` of `Queue.send_group`; None for any other message.
     """
 
     _owner: Any
@@ -284,6 +291,15 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def task(self) -> str | None:
         return task_of(self._envelope.headers)
+
+    @property
+    def wish(self) -> Wish | None:
+        """For how long its task's result is kept; None if it is not."""
+        return wish_of(self._envelope.headers) if self._envelope.headers else None
+
+    @property
+    def group(self) -> str | None:
+        return group_of(self._envelope.headers)
 
     @property
     def queue(self) -> str:

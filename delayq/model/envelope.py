@@ -42,6 +42,8 @@ _LARGE = 16 * 1024  # bytes
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
 TASK = "delayq-task"  # the header that names the task which a message is for
+RESULTS = "delayq-results"  # the header of a message whose result is kept; the last one, as scripts look for it there
+GROUP = "delayq-group"  # the header that names the group which a message waits for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 _DECODED_TYPES = frozenset(_HEADER_TYPES)
 _EXACT: dict[type[Any], Callable[[Any], Any]] = {
@@ -148,7 +150,7 @@ def encode_envelope(
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
-    checked = _checked(headers)
+    checked = _checked(headers) if headers else None
     fields = FORMAT, kind, body, max_retries, expires_ms, {**(checked or {}), **own} if own else checked
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
 
@@ -416,6 +418,12 @@ def _two_faced(value: Any, remedy: str) -> PayloadNotSerializable:
     )
 
 
+def group_of(headers: Mapping[str, Any] | None) -> str | None:
+    """Return the group that a message waits, or waited, for; None if there is none."""
+    name = headers.get(GROUP) if headers else None
+    return name if isinstance(name, str) else None
+
+
 def _reserved(names: Collection[str]) -> list[str]:
     """Return the names that are delayq's own."""
     if RESERVED not in "".join(names).lower():  # takes a fifth of the time
@@ -423,9 +431,7 @@ def _reserved(names: Collection[str]) -> list[str]:
     return [name for name in names if name.strip().lower().startswith(RESERVED)]
 
 
-def _checked(headers: Headers | None) -> dict[str, Any] | None:
-    if not headers:
-        return None
+def _checked(headers: Headers) -> dict[str, Any]:
     if not isinstance(headers, Mapping):
         raise InvalidInput(f"headers {headers!r} is not a mapping: give a dict of names and values")
     check_header_names(headers)

@@ -10,6 +10,7 @@ from delayq.model import health
 from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.event import Event
+from delayq.model.message_group import MessageGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.queue_stats import QueueStats
@@ -29,6 +30,7 @@ class Known(NamedTuple):
         ledger: the message's entries, earliest first; None if they were not read.
         consumers: what the consumers reported; empty if that was not read.
         stats: the queue's counts; None if they were not read.
+        group: the group that a held message waits for; None if it is gone.
     """
 
     queue: str
@@ -40,6 +42,7 @@ class Known(NamedTuple):
     ledger: Sequence[Event] | None = None
     consumers: Sequence[ConsumerInfo] = ()
     stats: QueueStats | None = None
+    group: MessageGroup | None = None
 
     @property
     def now(self) -> dt.datetime:
@@ -59,7 +62,7 @@ def why(known: Known) -> str:
         subject += f", for task {info.task},"
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
-    explain = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
+    explain = {"dead": _dead, "unack": _running, "held": _held}.get(info.state, _waiting)
     return f"{subject} {explain(known, info)}"
 
 
@@ -87,6 +90,18 @@ def _dead(known: Known, info: MessageInfo) -> str:
     since = known.at(info.died_at or known.now)
     why = _short(cause(info.reason, info.error))
     return f"has been dead since {since}" + (f", with the reason: {why}" if why else ", for an unknown reason")
+
+
+def _held(known: Known, info: MessageInfo) -> str:
+    group, remedy = known.group, "reschedule it to run it anyway, or cancel it"
+    if group is None or not group.left:
+        return f"waits for group {info.group or 'unknown'}, which is gone: {remedy}"
+    have = "has" if group.total == 1 else "have"
+    text = f"waits for group {group.id}: {group.left:,} of {plural(group.total, 'member')} {have} not ended"
+    if not group.dead or group.left < group.dead:
+        return text
+    dead = "all are dead letters" if group.left == group.dead else f"{group.dead:,} of them are dead letters"
+    return f"{text}, and {dead}, for which it waits until they are requeued and acked, or deleted"
 
 
 def _running(known: Known, info: MessageInfo) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from delayq.model.delivery import Deliveries, Delivery
-from delayq.model.envelope import Envelope, open_body
+from delayq.model.envelope import Envelope, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
 from delayq.model.task_name import task_of
@@ -30,7 +30,9 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
         cancelled: True for a message in flight that will not be retried.
         timeout: seconds that a run of its handler may take; None also if its sender did not set it.
         headers: what the sender added.
+        member_of: the group that it belongs to as a member; None once it has ended, and for any other message.
         task: the name of the task that it is for; None for any other message.
+        group: the group that it waits, or waited, for; None for any other message.
         created_at, expires_at, max_retries, headers, body: None if the payload is gone or unreadable.
     """
 
@@ -45,6 +47,7 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     reason: str | None = None
     cancelled: bool = False
+    member_of: str | None = None
     created_at: dt.datetime | None = None
     expires_at: dt.datetime | None = None
     max_retries: int | None = None
@@ -64,6 +67,10 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def task(self) -> str | None:
         return task_of(self.envelope.headers) if self.envelope else None
+
+    @property
+    def group(self) -> str | None:
+        return group_of(self.envelope.headers) if self.envelope else None
 
     @property
     def payload(self) -> Any:

@@ -17,6 +17,7 @@ from delayq.errors import (
     DuplicateMessage,
     InvalidInput,
     InvalidTime,
+    NotKept,
     PayloadMismatch,
     Reject,
     RetryAfter,
@@ -38,6 +39,7 @@ REASON_UNFETCHED = "fetch-failed"
 REASON_MISMATCH = "payload-mismatch"
 REASON_FINAL = "not-retried"
 REASON_UNKNOWN_TASK = "unknown-task"
+REASON_NOT_KEPT = "result-not-serializable"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 """The last error of a lost delivery, as `unack_to_retry` stores it."""
@@ -52,6 +54,17 @@ class Done:
     """
 
     value: Any = None
+
+
+class KeptValue(bytes):
+    """What a task returned, as JSON, to be kept as its result: a value of `Done`."""
+
+
+class RemoteTraceback(Exception):
+    """Shows the traceback of an error in another process, as text."""
+
+    def __str__(self) -> str:
+        return f"in its process\n{self.args[0]}"
 
 
 class Ack:
@@ -250,12 +263,17 @@ def called(handler: object) -> tuple[object, object]:
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`: DONE for None, which pools need not ask for."""
     done, returned = (value, value.value) if isinstance(value, Done) else (DONE, value)
-    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+    if would_never_run(returned):
         who = "handler" if done is DONE else "task"
         return Failed(error=f"the {who} returned an object of type {type(returned).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
     return AckAndSend(_listed(returned.then)) if isinstance(returned, Ack) else done
+
+
+def would_never_run(returned: object) -> bool:
+    """Whether something that a function returned is work that nobody would do."""
+    return inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned)
 
 
 def returning_value(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -292,6 +310,8 @@ def of_error(error: BaseException, message: Any) -> Outcome:
 
 
 def _of_error(error: BaseException, message: Any) -> Outcome:
+    if isinstance(error, NotKept):
+        return Dead(REASON_NOT_KEPT, error_text(error))
     if isinstance(error, Reject):
         return Dead(error_text(getattr(error, "reason", None)) or "rejected", error_text(error))
     if isinstance(error, UnreadableEnvelope | PayloadMismatch) and message.is_unreadable:

@@ -9,15 +9,15 @@ from typing import Final, Literal, TypeAlias, get_args
 from delayq.errors import InvalidInput
 from delayq.model.validation import check_prefix, check_queue_name
 
-State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
+State = Literal["pending", "ready", "unack", "retry", "dead", "garbage", "held"]
 """The states of a message. Each is a sorted set, and a message is in exactly one."""
 
 Row: TypeAlias = tuple[str, bytes]
 """A message's id and its score."""
 
-Purgeable = Literal["pending", "ready", "retry", "dead"]
+Purgeable = Literal["pending", "ready", "retry", "dead", "held"]
 
-MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
+MESSAGE, UNIQUE, RESULT = "msg:", "unique:", "result:"  # in the keys of envelopes, reserved ids, and tasks' records
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")

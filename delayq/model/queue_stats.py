@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.model.placement import State
+from delayq.model.placement import STATES, State
 from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, span_ms
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -19,7 +19,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a queue at one instant (with several shards, one instant for each).
 
-    The first nine count the messages that exist now: `scheduled`, `due` and `retrying` by what they wait for, the
+    The first ten count the messages that exist now: `scheduled`, `due` and `retrying` by what they wait for, the
     others by where they are in Redis. The rest are totals since the queue was created.
 
     Attributes:
@@ -27,6 +27,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         scheduled: new messages that are not due yet.
         due: messages that are due and wait for a consumer, wherever they are.
         retrying: messages whose next attempt is not due yet.
+        held: messages that wait for a group to end.
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
@@ -53,6 +54,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retry: int = 0
     dead: int = 0
     garbage: int = 0
+    held: int = 0
     scheduled: int = 0
     due: int = 0
     retrying: int = 0
@@ -87,6 +89,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted", "held_back"),
     )
 
+    def states(self) -> dict[State, int]:
+        """Return how many messages are in each state, without `held` if none is."""
+        return {state: getattr(self, state) for state in STATES if state != "held" or self.held}
+
     @property
     def running(self) -> int:
         """Messages that are handed out and not settled."""
@@ -94,8 +100,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inside(self) -> int:
-        """Messages that are waiting, running or dead."""
-        return self.pending + self.ready + self.unack + self.retry + self.dead
+        """Messages that are waiting, held for a group, running or dead."""
+        return self.pending + self.ready + self.unack + self.retry + self.dead + self.held
 
     @property
     def missing(self) -> int:

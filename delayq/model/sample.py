@@ -37,8 +37,8 @@ def parse(text: str) -> Counts | None:
     """Read a sample; None for a text that delayq did not write."""
     try:
         now, paused, sizes, heads, counters, times, *due = text.split(";")[:7]
-        counts = dict(zip(STATES, map(decode_count, sizes.split(" ")), strict=True))
-        lowest = {state: float(score) for state, score in zip(STATES, heads.split(" "), strict=True) if score}
+        counts = dict(zip(STATES, map(decode_count, sizes.split(" ")), strict=False))  # older samples lack held
+        lowest = {state: float(score) for state, score in zip(STATES, heads.split(" "), strict=False) if score}
         values = dict(zip(QueueStats.COUNTERS, map(decode_count, counters.split(" ")), strict=False))
         for word in times.split():
             bucket, _, count = word.partition(":")

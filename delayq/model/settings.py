@@ -92,9 +92,10 @@ class BackoffSetting(Setting):
         return {self.fields[0]: None if value is None else _written(value)}
 
     def read(self, stored: Mapping[str, str]) -> str | None:
-        text = stored.get(self.fields[0], "")
+        text = stored.get(self.fields[0])
         try:
-            backoffs.parse(text)
+            if text:
+                backoffs.parse(text)
         except InvalidInput:
             return None
         return text

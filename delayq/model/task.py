@@ -6,16 +6,18 @@ import datetime as dt
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET
 
-from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
+from delayq.errors import InvalidInput, NoResult, PayloadMismatch, ResultTimeout, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
-from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
-from delayq.model.outcome import IsNamedTask, is_coroutine_function, signature
+from delayq.model.envelope import MAX_DEPTH, RAW, RESULTS, Envelope, Headers, decode_json, encode_json
+from delayq.model.outcome import Ack, IsNamedTask, KeptValue, is_coroutine_function, signature, would_never_run
+from delayq.model.result import KeptFor, TaskResult, encoded_value, failure
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
@@ -149,6 +151,46 @@ class TaskDefinition:
         self.retry_for = None if retry_for is None else _errors(retry_for)
         self.options = {key: value for key, value in options.items() if value is not None}
 
+    @cached_property
+    def _read_value(self) -> Callable[[bytes], Any]:
+        """Reads what it returned as its annotation says, if a value of that type can be read from JSON."""
+        annotation = inspect.signature(self.function).return_annotation
+        if annotation in (inspect.Signature.empty, Any, None):
+            return decode_json
+        who = f"task {self.name!r} returns"
+        try:
+            return partial(
+                decode_json, decode=json_decoder(resolved(self.function, annotation, who), who)[0], typed=True
+            )
+        except InvalidInput:
+            return decode_json
+
+    def returned(self, message_id: str, word: str, result: TaskResult | None, body: bytes | None) -> Any:
+        """Return what it returned for a message.
+
+        Args:
+            word: what `operations.results` says of the message.
+            result, body: its record, and the value, if it has ended.
+
+        Raises:
+            TaskFailed, ResultTimeout, NoResult
+        """
+        if body is not None:
+            try:
+                return self._read_value(body)
+            except msgspec.ValidationError:  # its annotation does not say what it returns
+                return decode_json(body)
+        if result is not None:
+            raise failure(result)
+        if word == "live":
+            raise ResultTimeout(f"task {self.name!r} of message {message_id} has not ended yet")
+        if word == "plain":
+            raise NoResult(f"message {message_id} keeps no result: register task {self.name!r} with results=")
+        raise NoResult(
+            f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
+            "result has expired"
+        )
+
     def outgoing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Outgoing:
         """Return the message of a call; raises InvalidInput, WrongArguments or PayloadNotSerializable."""
         if options.get("wait_replicas"):
@@ -175,7 +217,7 @@ class TaskDefinition:
                     # Drivers may turn the cancel of a shutdown or a time limit into an error of their own.
                     message.is_final = is_final(error) and not is_cancelled()
                     raise
-                return None if type(value) in _VALUES else value
+                return _kept(message, value)
 
             return handle_async
 
@@ -186,12 +228,19 @@ class TaskDefinition:
             except Exception as error:
                 message.is_final = is_final(error)
                 raise
-            return None if type(value) in _VALUES else value
+            return _kept(message, value)
 
         return handle
 
     def _is_final(self, error: Exception) -> bool:
         return self.retry_for is not None and not isinstance(error, self.retry_for)
+
+
+def _kept(message: Delivery[Any], value: Any) -> Any:
+    """Return what a task returned: as it is kept, if its message keeps a result; raises NotKept if it cannot be."""
+    if RESULTS not in (message.stored[1].headers or ()) or isinstance(value, Ack) or would_never_run(value):
+        return None if type(value) in _VALUES else value
+    return KeptValue(encoded_value(value))
 
 
 class IsTask(IsNamedTask):
@@ -214,6 +263,14 @@ def _errors(retry_for: RetryFor) -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
+def keeping(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the options of a message with a token in `results`, and the token; "" if no result is kept."""
+    if options.get("results") is None:
+        return options, ""
+    wish = KeptFor.of(options["results"])
+    return {**options, "results": wish}, wish.token
+
+
 class SendOptions(TypedDict, total=False):
     """The options of a task's messages: those of `Queue.send`. None means the queue's own setting, not the task's."""
 
@@ -226,6 +283,7 @@ class SendOptions(TypedDict, total=False):
     headers: Headers | None
     unique_for: Seconds | None
     timeout: Seconds | None
+    results: Seconds | None
     wait_replicas: int
 
 

@@ -331,17 +331,17 @@ def _hand_out(
         # claim script has claimed before it promoted.
         (reply,), envelopes = (yield [asking.command()]), None
         found = asking.answered(reply)
-    error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
-    if error is None:
+    errors = [each for each in (found, *before) if isinstance(each, DelayqError)]
+    if not errors:
         context.outages.over(scripts.keys.meta)
     if isinstance(found, Claimed) and found.ids:
         alone = found.ids == [expected] and not isinstance(envelopes, DelayqError)
         return found, envelopes if alone else None
     if isinstance(found, Unanswered):
         context.claims.late.append(asking.late(found))
-    if error is None:
-        return unwrap(found), None  # nothing is due
-    raise error
+    if errors:
+        raise errors[0]
+    return unwrap(found), None  # nothing is due
 
 
 def recover(context: QueueContext) -> Operation[int | None]:

@@ -11,14 +11,16 @@ import msgspec
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
 from delayq.model.backoff import DEFAULT_RETRIES, check_retries
 from delayq.model.delivery import OnConflict, Outgoing
-from delayq.model.envelope import MAX_PAYLOAD_BYTES, encode_envelope
+from delayq.model.envelope import GROUP, MAX_PAYLOAD_BYTES, Headers, encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
+from delayq.model.result import header_of_results
 from delayq.model.task_name import header_of
 from delayq.model.units import Seconds, delay_ms, due_word, lease_ms
 from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
+from delayq.protocol.queue_commands import QueueCommands
 
 SHARED_BYTES = 64 * 1024  # a larger message would delay those that share its call
 MAX_THEN_BYTES = 4 * 1024 * 1024  # of their envelopes: Redis does nothing else while it copies them
@@ -65,9 +67,9 @@ def listed(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
     return list(outgoing)
 
 
-def no_outgoing(message: object) -> InvalidInput:
+def no_outgoing(message: object, call: str = "send_many") -> InvalidInput:
     """Return the error for an object that is not an `Outgoing`."""
-    return InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
+    return InvalidInput(f"{message!r} is not an Outgoing: give {call} a list of Outgoing(payload, …)")
 
 
 def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]) -> list[EncodedMessage]:
@@ -90,9 +92,7 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
             raise InvalidInput(f"{message!r} is not an Outgoing: give then= messages for this queue, as Outgoing(…)")
         if message.unique_for is not None:
             raise InvalidInput(f"unique_for={message.unique_for!r} is not allowed in then=: leave it out")
-        each = encode_one(context, message, new_id())
-        while message.id is None and context.shard(each.id) is not home:
-            each = msgspec.structs.replace(each, id=context.id_factory() if context.id_factory else new_id())
+        each = encode_at(context, message, home)
         if context.shard(each.id) is not home:
             raise OtherShard(
                 f"message id {each.id!r} belongs to another shard than {message_id!r}, and then= sends only within "
@@ -108,9 +108,24 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
     return list(encoded.values())
 
 
-def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedMessage:
+def encode_at(
+    context: QueueContext, message: Outgoing, home: QueueCommands, group: str | None = None
+) -> EncodedMessage:
+    """Encode a message as `encode_one` does, with a random id that belongs to the shard `home` unless it has an id."""
+    encoded = encode_one(context, message, new_id(), group)
+    while message.id is None and context.shard(encoded.id) is not home:
+        encoded = msgspec.structs.replace(encoded, id=fresh_id(context))
+    return encoded
+
+
+def fresh_id(context: QueueContext) -> str:
+    """Return an id for something sent without one."""
+    return context.id_factory() if context.id_factory else new_id()
+
+
+def encode_one(context: QueueContext, message: Outgoing, fresh: str, group: str | None = None) -> EncodedMessage:
     """Check and encode a message, with the id `fresh` if it has none; raises InvalidInput."""
-    encoded = encode_message(message, fresh, context.max_retries, context.settings.max_payload)
+    encoded = encode_message(message, fresh, context.max_retries, context.settings.max_payload, group)
     if encoded.named or context.id_factory is None:
         return encoded
     return msgspec.structs.replace(encoded, id=context.id_factory())
@@ -123,9 +138,17 @@ def stored_retries(context: QueueContext) -> Operation[int]:
 
 
 def encode_message(
-    message: Outgoing, fresh: str = "", max_retries: int = DEFAULT_RETRIES, max_payload: int = MAX_PAYLOAD_BYTES
+    message: Outgoing,
+    fresh: str = "",
+    max_retries: int = DEFAULT_RETRIES,
+    max_payload: int = MAX_PAYLOAD_BYTES,
+    group: str | None = None,
 ) -> EncodedMessage:
-    """Check and encode a message for a queue with these settings, without a look at the queue; as `encode_one`."""
+    """Check and encode a message for a queue with these settings, without a look at the queue; as `encode_one`.
+
+    Args:
+        group: the group that the message waits for.
+    """
     if not isinstance(message, Outgoing):
         raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
@@ -134,7 +157,11 @@ def encode_message(
     retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    own = header_of(message.task, message.payload)
+    own: Headers | None = None if message.task is None else header_of(message.task, message.payload)
+    if group is not None:
+        own = {**(own or {}), GROUP: group}
+    if message.results is not None:
+        own = {**(own or {}), **header_of_results(message.results, message.task)}
     envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout, own)
     if message.unique_for is not None:
         return EncodedMessage(

@@ -15,7 +15,7 @@ from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
 from delayq.model.record import Entry
 from delayq.model.validation import check_id
-from delayq.operations import presence
+from delayq.operations import groups, presence
 from delayq.operations.inspect import describe, stats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -48,7 +48,9 @@ def why(
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_events(scripts, message_id)
     consumers: Sequence[ConsumerInfo] = ()
-    counted = None
+    counted = group = None
+    if info is not None and info.state == "held" and info.group is not None:
+        group = yield from groups.group(context, info.group)
     if info is not None and info.state == "unack":
         counted = yield from stats(context)
         if not ledger or info.timeout is None:  # their reports say the time limits of consumers
@@ -58,7 +60,9 @@ def why(
         info = msgspec.structs.replace(info, error=error, reason=reason)
     if ledger:
         ledger = [msgspec.structs.replace(each, reason=each.reason and shown(each.reason)) for each in ledger]
-    return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted))
+    return sentence(
+        Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted, group)
+    )
 
 
 def _last_events(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:

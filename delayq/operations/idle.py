@@ -88,7 +88,7 @@ def next_event(context: QueueContext, name: str) -> Operation[float | None]:
 def _sleep(rested: Sequence[SleepReply], asked: float, most_ms: int) -> SleepPlan:
     # Count from the request, not from the reply: the claim at the end of the sleep takes as long to arrive as this
     # request did, so it arrives when the message is due. If it is faster, its reply says how much too early it was.
-    least = min(each.micros for each in rested)
+    least = min(rested).micros
     expected = [each.message_id if each.micros == least else "" for each in rested]
     return SleepPlan(asked + least / 1_000_000, least < most_ms * 1000, expected)
 

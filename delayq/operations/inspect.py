@@ -180,6 +180,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
+        member_of=found.group,
         **decoded,
     )
 

@@ -16,6 +16,7 @@ from delayq.model.message_info import MessageInfo, content, dead_letter
 from delayq.model.occurrence import SLOT, Occurrence, occurrence_id
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain, settle
+from delayq.operations.keep_results import kept_expiry
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
@@ -43,12 +44,9 @@ def open_messages(
 ) -> Operation[acquire_slots.Admitted]:
     """Open claimed messages; fetch them first, in one round trip, if they were not fetched yet."""
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
-    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
-    messages = [message for each in opened for message in each.messages]
-    settlements = [call for each in opened for call in each.settlements]
-    buried = [each for each_opened in opened for each in each_opened.buried]
-    handed = [each for each_opened in opened for each in each_opened.occurrences]
-    following = (yield from schedule_chain.following(context, handed)) if handed else []
+    opened = opening.read(0, envelopes) if envelopes else (yield from _fetch(context, claimed, opening))
+    messages, settlements, buried = opened.messages, opened.settlements, opened.buried
+    following = (yield from schedule_chain.following(context, opened.occurrences)) if opened.occurrences else []
     if late := {each.message_id for each in following if each.is_skipped}:
         settlements += [call for each in messages if each.id in late for call in opening.expiry(each)]
         messages = [message for message in messages if message.id not in late]
@@ -60,7 +58,7 @@ def open_messages(
         yield from schedule_chain.note(context, following, replies)
         burials = zip(buried, replies[len(replies) - len(buried) :], strict=True)
         dead = [info(died_ms) for (_, info), died_ms in burials if isinstance(died_ms, int) and died_ms >= 0]
-    if doubtful := [message for each in opened for message in each.doubtful if message.id not in late]:
+    if doubtful := [message for message in opened.doubtful if message.id not in late]:
         replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]
         gone = {message.id: message for message, ours in zip(doubtful, kept, strict=True) if not ours}
@@ -71,7 +69,7 @@ def open_messages(
     return admitted._replace(dead=[*dead, *admitted.dead]) if dead else admitted
 
 
-def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D]) -> Operation[list[_Opened[D]]]:
+def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D]) -> Operation[_Opened[D]]:
     """Fetch and open as many envelopes as one round trip may bring, at least one; the next claim fetches the others.
 
     A server may close the connection because they are too large for the buffers that it allows its clients. Then the
@@ -86,11 +84,11 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     if claimed.failures or not is_bounded:
         ids = ids[: (yield from execute(scripts.fitting(ids, most)))]
     part = max(LEAST_PART, -(-len(ids) // PARTS))
-    parts = [(start, ids[start : start + part]) for start in range(0, len(ids), part)]
-    calls = [scripts.envelopes(each, partial(opening.read, at), repeats=False) for at, each in parts]
+    starts = range(0, len(ids), part)
+    calls = [scripts.envelopes(ids[at : at + part], partial(opening.read, at), repeats=False) for at in starts]
     asked = time.monotonic()
     try:
-        opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
+        parts: list[_Opened[D]] = list(map(unwrap, (yield calls)))
     except Silent:
         raise  # the reply may still come, so nothing was cut
     except ServerUnreachable as error:
@@ -98,10 +96,13 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
         claimed.failures += 1
         if claimed.failures <= ALONE:
             raise
-        opened = [opening.unfetched(error)]
+        opened = opening.unfetched(error)
     else:
-        budget.note(sum(each.count for each in opened), sum(each.size for each in opened), time.monotonic() - asked)
-    if rest := claimed.keep(sum(each.count for each in opened)):
+        opened, *others = parts
+        for each in others:
+            opened.add(each)
+        budget.note(opened.count, opened.size, time.monotonic() - asked)
+    if rest := claimed.keep(opened.count):
         context.claims.unfetched.append(rest)
     return opened
 
@@ -121,6 +122,11 @@ class _Opened(Generic[D]):
         self.occurrences: list[tuple[D, Occurrence]] = []  # of schedules
         self.count = 0
         self.size = 0
+
+    def add(self, following: _Opened[D]) -> None:
+        """Add what was opened after it."""
+        for name, value in vars(following).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 class _Opening(Generic[D]):
@@ -205,7 +211,7 @@ class _Opening(Generic[D]):
 
     def expiry(self, message: D) -> list[Command[Any]]:
         """Return the calls that settle a message which is too late to be handled."""
-        expire = self._scripts.expire(message.id, message.receipt)
+        expire = self._scripts.expire(message.id, message.receipt, kept_expiry(message))
         return [expire, *key_slots.unused(self._context, message)]
 
     def _occurrence(self, message: D) -> Occurrence | None:

@@ -159,7 +159,8 @@ class QueueContext(RecordedContext[QueueCommands]):
         own = self.settings
         written = None if stored.backoff is None else backoffs.parse(stored.backoff)
         self.max_retries = _first(stored.max_retries, own.max_retries, DEFAULT_RETRIES)
-        self.backoff = seeing_errors(written or own.backoff or DEFAULT_BACKOFF)
+        chosen = written or own.backoff
+        self.backoff = seeing_errors(chosen) if chosen else _DEFAULT_BACKOFF
         backoff = own.backoff.text if isinstance(own.backoff, WrittenBackoff) else own.backoff
         for name, found, wish in (
             ("max_retries", stored.max_retries, own.max_retries),
@@ -269,6 +270,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         return found.items()
 
 
+_DEFAULT_BACKOFF = seeing_errors(DEFAULT_BACKOFF)
 _logged: set[tuple[str, str]] = set()  # key names and settings that this process has logged
 
 

@@ -23,6 +23,7 @@ from delayq.model.occurrence import (
     seal_record,
     with_slot,
 )
+from delayq.model.result import header_of_results
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.task_name import header_of
 from delayq.model.text import decode_id, is_foreign_id
@@ -88,6 +89,8 @@ def prepare(
         _check_message(message, payload=payload, max_retries=max_retries, headers=headers, timeout=timeout)
         payload, max_retries, headers = message.payload, message.max_retries, message.headers
         timeout, task = message.timeout, header_of(message.task, message.payload)
+        if message.results is not None:  # the ids of occurrences differ, and a random token would change the schedule
+            task = {**(task or {}), **header_of_results(message.results, message.task, "schedule")}
     retries = context.max_retries if max_retries is None else check_retries(max_retries)
     timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
     record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload, timeout_ms, task)

@@ -60,22 +60,36 @@ def send_many(
     """
     check_replicas(wait_replicas)
     send = send or send_encoded
-    if context.middleware.has_sends:
-        sending = Sending(context.name, listed(outgoing), is_batch)
-        for message in sending.messages:
-            if not isinstance(message, Outgoing):
-                raise no_outgoing(message)
-        count = len(sending.messages)
-        with context.middleware.sending(sending):
-            if len(sending.messages) != count:
-                raise InvalidInput(
-                    f"middleware turned {plural(count, 'message')} into {len(sending.messages)}: replace each by "
-                    "exactly one"
-                )
-            sent = yield from send(context, (yield from _encoded(context, sending.messages)), wait_replicas)
-            sending.sent = list(sent)
-        return sent
-    return (yield from send(context, (yield from _encoded(context, listed(outgoing))), wait_replicas))
+
+    def encode_and_send(messages: Sequence[Outgoing]) -> Operation[list[SentMessage]]:
+        return (yield from send(context, (yield from _encoded(context, messages)), wait_replicas))
+
+    return (yield from within_middleware(context, listed(outgoing), encode_and_send, is_batch))
+
+
+def within_middleware(
+    context: QueueContext,
+    messages: list[Outgoing],
+    send: Callable[[Sequence[Outgoing]], Operation[list[SentMessage]]],
+    is_batch: bool = True,
+) -> Operation[list[SentMessage]]:
+    """Send messages within the queue's middleware, which may replace each by another one."""
+    if not context.middleware.has_sends:
+        return (yield from send(messages))
+    sending = Sending(context.name, messages, is_batch)
+    for message in sending.messages:
+        if not isinstance(message, Outgoing):
+            raise no_outgoing(message)
+    count = len(sending.messages)
+    with context.middleware.sending(sending):
+        if len(sending.messages) != count:
+            raise InvalidInput(
+                f"middleware turned {plural(count, 'message')} into {len(sending.messages)}: replace each by "
+                "exactly one"
+            )
+        sent = yield from send(sending.messages)
+        sending.sent = list(sent)
+    return sent
 
 
 def _encoded(context: QueueContext, messages: Sequence[Outgoing]) -> Operation[list[EncodedMessage]]:
@@ -102,21 +116,34 @@ def send_each(
     """Send messages that have been checked; return `max_length` for those that the queue had no room for."""
     if not encoded:
         return []
-    yield from _prepared(context)
+    yield from prepared(context)
+    if len(encoded) == 1 and not wait_replicas:
+        return (yield from _send_one(context, encoded))
     results: Sent = [None] * len(encoded)
-    if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
-        (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
-        results = unwrap(reply)
-        if results[0] and encoded[0].on_conflict != "replace":  # nothing below is about it
-            return results  # type: ignore[return-value]
-    else:
-        calls = _calls(context, encoded, whole=bool(wait_replicas))
-        progress = Progress(f"of {len(encoded):,} messages are stored")
-        with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
-            if wait_replicas:
-                yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
-            else:
-                yield from _send_in_trips(context, calls, results, progress)
+    calls = _calls(context, encoded, whole=bool(wait_replicas))
+    progress = Progress(f"of {len(encoded):,} messages are stored")
+    with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
+        if wait_replicas:
+            yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
+        else:
+            yield from _send_in_trips(context, calls, results, progress)
+    return (yield from _completed(context, encoded, results))
+
+
+def _send_one(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[SentMessage | int]]:
+    """Send a single message, as most calls do: with fewer steps than several."""
+    (results,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
+    if isinstance(results, DelayqError):
+        raise results
+    if results[0] and encoded[0].on_conflict != "replace":
+        return results  # type: ignore[no-any-return]  # it is new, or the queue is full
+    return (yield from _completed(context, encoded, results))
+
+
+def _completed(
+    context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent
+) -> Operation[list[SentMessage | int]]:
+    """Fill in the results of messages that existed, and continue the schedules of those that were replaced."""
     if None in results:
         yield from _find_existing(context, encoded, range(len(encoded)), results)
     if replaced := [each.id for each in encoded if each.on_conflict == "replace"]:
@@ -130,13 +157,13 @@ def send_new(
     """Send messages that have been checked; return which were new. Existing ones are not read. Raises QueueFull."""
     results: Sent = [None] * len(encoded)
     if encoded:
-        yield from _prepared(context)
+        yield from prepared(context)
         yield from _send_in_trips(context, _calls(context, encoded, whole=False), results, progress or Progress(""))
         _raise_full(context, encoded, results)
     return [result is not None for result in results]
 
 
-def _prepared(context: QueueContext) -> Operation[None]:
+def prepared(context: QueueContext) -> Operation[None]:
     if not context.is_open:
         yield from context.opened(create=True)
     if context.wishes.left:
@@ -166,19 +193,24 @@ def _send_in_trips(
 def send_shared(
     context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Operation[Sequence[SentMessage | DelayqError]]:
-    """Send messages of several senders; for each, return its result or the error that concerns it.
+    """Send messages of several senders to an open queue; for each, return its result or the error that concerns it.
 
     An error in one call does not affect senders with messages in another.
     """
-    if len(encoded) == 1:
-        return (yield from send_encoded(context, encoded))
-    groups = [group for _, group, _ in _groups(context, encoded)]
-    sents = yield from gather(*[send_each(context, [encoded[i] for i in group]) for group in groups])
+    if context.wishes.left:
+        yield from prepared(context)
     results: list[Any] = [None] * len(encoded)
-    for group, sent in zip(groups, sents, strict=True):
-        for i, position in enumerate(group):
-            result = sent if isinstance(sent, DelayqError) else sent[i]
-            results[position] = _full(context, [encoded[position]], [result]) if isinstance(result, int) else result
+    if len(encoded) == 1:
+        results = yield from _send_one(context, encoded)
+    else:
+        groups = [group for _, group, _ in _groups(context, encoded)]
+        sents = yield from gather(*[send_each(context, [encoded[i] for i in group]) for group in groups])
+        for group, sent in zip(groups, sents, strict=True):
+            for i, position in enumerate(group):
+                results[position] = sent if isinstance(sent, DelayqError) else sent[i]
+    for position, result in enumerate(results):
+        if isinstance(result, int):
+            results[position] = _full(context, [encoded[position]], [result])
     return results
 
 
@@ -342,10 +374,11 @@ def _find_existing(
         message, scores = encoded[position], result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # An existing random id is ours: an earlier try got through before the connection broke.
-        results[position] = SentMessage(message.id, from_ms(due or _asked(context, message.due)), not message.named)
+        results[position] = SentMessage(message.id, from_ms(due or asked_ms(context, message.due)), not message.named)
 
 
-def _asked(context: QueueContext, due: Raw) -> float:
+def asked_ms(context: QueueContext, due: Raw) -> float:
+    """Return the time, ms, for which a message was sent, by this machine's clock."""
     now = context.clock() or time.time() * 1000
     return float(now) + int(due) if isinstance(due, str) else float(due)
 

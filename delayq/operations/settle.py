@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
@@ -12,9 +13,19 @@ from delayq.model import outcome as oc
 from delayq.model.backoff import DEFAULT_BACKOFF, WaitAfterError
 from delayq.model.delivery import Death, Delivery, check_process
 from delayq.model.lease_clock import lease_now
+from delayq.model.result import NOTHING
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots, late_outcomes, schedule_chain, unknown_tasks
 from delayq.operations.encode import encode_then
+from delayq.operations.keep_results import (
+    is_plain,
+    kept_death,
+    kept_done,
+    kept_expiry,
+    kept_failure,
+    kept_value,
+    with_results,
+)
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
@@ -25,29 +36,38 @@ LARGE_BYTES = 1_000_000  # proto-max-bulk-len is at least a megabyte
 D = TypeVar("D", bound=Delivery)
 
 
-def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
+def settle(
+    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], consumer: str = ""
+) -> Operation[list[bool | DelayqError]]:
     """Settle deliveries in one round trip; acks share calls.
+
+    Args:
+        consumer: its name, which the records of tasks keep.
 
     Returns:
         for each, True, or False if its receipt was stale, or the server's error. InvalidInput or DuplicateMessage is
         about messages in `then`; then nothing was changed.
     """
     if context.late_outcomes:
-        results = yield from late_outcomes.beside(context, settled, _settle, _note)
+        results = yield from late_outcomes.beside(context, settled, partial(_settle, consumer=consumer), _note)
     else:
-        results = yield from _settle(context, settled)
-    yield from _follow_up(context, settled, results)
+        results = yield from _settle(context, settled, consumer)
+    kinds = {type(outcome) for _, outcome in settled}
+    if oc.AckAndSend in kinds or context.claims.is_limited or context.limits_keys:
+        yield from _follow_up(context, settled, results)
     return results
 
 
-def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
+def _settle(
+    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], consumer: str = ""
+) -> Operation[list[bool | DelayqError]]:
     results: list[bool | DelayqError] = [False] * len(settled)
-    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    done = [position for position, (_, outcome) in enumerate(settled) if outcome is oc.DONE or is_plain(outcome)]
     if len(done) < len(settled):
         settled = yield from unknown_tasks.judged(context, settled, results)
     calls: list[Command[Any]] = []
     targets: list[Sequence[int]] = []
-    for call, positions in _settlements(context, settled, done, results):
+    for call, positions in _settlements(context, settled, done, results, consumer):
         calls.append(call)
         targets.append(positions)
     replies = (yield [*calls, *key_slots.freed(context, settled, chained=False)]) if calls else []
@@ -90,9 +110,11 @@ def _follow_up(
     yield from schedule_chain.go_on(context, replaced)
 
 
-def settle_each(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
+def settle_each(
+    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], consumer: str = ""
+) -> Operation[list[bool | DelayqError]]:
     """Settle deliveries in one round trip as `settle` does, but none shares a call with another."""
-    results = yield from gather(*(settle(context, [each]) for each in settled))
+    results = yield from gather(*(settle(context, [each], consumer) for each in settled))
     return [each if isinstance(each, DelayqError) else each[0] for each in results]
 
 
@@ -120,7 +142,7 @@ def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
     """Settle one delivery; raises StaleReceipt if it is no longer ours, InvalidInput in a forked process."""
     check_process([message])
-    (ours,) = yield from settle(context, [(message, outcome)])
+    (ours,) = yield from settle(context, [(message, kept_done(message) if outcome is oc.DONE else outcome)])
     if not unwrap(ours):
         raise StaleReceipt(
             f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
@@ -133,7 +155,7 @@ def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Oper
     if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
         raise InvalidInput("ack takes messages returned by receive, not their ids")
     check_process(batch)
-    results = yield from settle(context, [(message, oc.DONE) for message in batch])
+    results = yield from settle(context, [(message, kept_done(message)) for message in batch])
     return [each if isinstance(each, bool) else unwrap(each) for each in results]
 
 
@@ -142,6 +164,7 @@ def _settlements(
     settled: Sequence[tuple[D, oc.Outcome]],
     done: Sequence[int],
     results: list[bool | DelayqError],
+    consumer: str,
 ) -> Iterator[tuple[Command[Any], Sequence[int]]]:
     """Yield calls, each with the positions that it settles; put errors of other positions into `results`.
 
@@ -150,10 +173,11 @@ def _settlements(
         results: an error for each that is not settled now.
     """
     if len(done) < len(settled):
+        yield from with_results(context, settled, consumer)
         for position, (message, outcome) in enumerate(settled):
             if not (isinstance(outcome, oc.Done) or results[position]):
                 try:
-                    call = _settlement(context, context.shard(message.id), message, outcome)
+                    call = _settlement(context, context.shard(message.id), message, outcome, consumer)
                 except InvalidInput as error:
                     results[position] = error
                 except BaseException as error:  # `then` contains the handler's objects
@@ -169,36 +193,42 @@ def _settlements(
             yield scripts.ack([(message.id, message.receipt) for message in messages]), chunk
 
 
-def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome) -> Command[Any]:
+def _settlement(
+    context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome, consumer: str
+) -> Command[Any]:
     if (dead := _dead(message, outcome)) is not None:
-        return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted)
+        kept = kept_death(message, dead, consumer)
+        return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted, kept)
     match outcome:
         case oc.Failed(delay_ms, error, cause, counts):
             wait = delay_ms
             if wait is None:
                 own = context.task_backoffs.get(message.task or "") if context.task_backoffs else None
                 wait = backoff_ms(own or context.backoff, message.retries_used + 1, cause, log_of(message))
-            return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
+            kept = kept_failure(message, error, cause, wait, consumer)
+            return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts), kept=kept)
         case oc.Unknown(_, error, delay_ms):
             return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False)
         case oc.AckAndSend():
-            return _chain(context, scripts, message, outcome)
+            return _chain(context, scripts, message, outcome, consumer)
         case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
             handed_us = round(message.handed_ms * 1000) if context.claims.is_limited and not begun else ""
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
-            return scripts.expire(message.id, message.receipt)
+            return scripts.expire(message.id, message.receipt, kept_expiry(message))
 
 
 def _dead(message: Delivery, outcome: oc.Outcome) -> oc.Dead | None:
     """Return how an outcome makes the message a dead letter; None if it does not."""
     if isinstance(outcome, oc.Failed) and message.dies_of(outcome.counts):
-        return oc.Dead(oc.REASON_EXHAUSTED, outcome.error)
+        return oc.Dead(oc.REASON_EXHAUSTED, outcome.error, cause=outcome.cause)
     return outcome if isinstance(outcome, oc.Dead) else None
 
 
-def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.AckAndSend) -> Command[Any]:
+def _chain(
+    context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.AckAndSend, consumer: str
+) -> Command[Any]:
     """Return the call that acks and sends; raises InvalidInput for the messages to send.
 
     A repeated call has the same ids: if a random id exists, the first call got through.
@@ -206,7 +236,8 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
     if outcome.encoded is None:
         outcome.encoded = encode_then(context, message.id, outcome.then)
     follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.encoded]
-    return scripts.ack_then(message.id, message.receipt, follow)
+    kept = kept_value(message, NOTHING, consumer)
+    return scripts.ack_then(message.id, message.receipt, follow, kept)
 
 
 def backoff_ms(backoff: WaitAfterError, attempt: int, cause: BaseException | None, said: Any) -> int:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.interval import FALLBACK_MS, Interval
-from delayq.operations import garbage, key_slots, schedule_chain
+from delayq.operations import garbage, groups, key_slots, schedule_chain
 from delayq.operations.claim import recover
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedules import DeclaredSchedules, Prepared
@@ -133,21 +133,27 @@ class ConsumerUpkeep:
 
 
 def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
-    """Purge a page of old dead letters and revive a page of schedules; return whether there may be more.
+    """Purge a page of old dead letters, revive a page of schedules, and check a page of groups.
+
+    Returns:
+        whether there may be more.
 
     Args:
         interval: the interval of this duty, which is due at once if there may be more.
 
     Raises:
-        DelayqError: the error of either task.
+        DelayqError: the error of one of them.
     """
-    more, *armed = yield from gather(
-        garbage.purge_old(context), schedule_chain.revive(context), schedule_chain.bring_back(context)
+    more, unswept, *armed = yield from gather(
+        garbage.purge_old(context),
+        groups.sweep(context),
+        schedule_chain.revive(context),
+        schedule_chain.bring_back(context),
     )
-    is_unfinished = more is True or context.sweeps.armed > 0
+    is_unfinished = more is True or unswept is True or context.sweeps.armed > 0
     if is_unfinished:
         interval.now()
-    for result in (more, *armed):
+    for result in (more, unswept, *armed):
         if not context.outlives(result):
             unwrap(result)
     return is_unfinished

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,7 +13,6 @@ from delayq.protocol.command import Command
 C = TypeVar("C")
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R", bound=NamedTuple)
 
 Operation: TypeAlias = Generator[list[Command[Any]], list[Any], T]
 """An operation: it yields commands that are sent in one round trip, is sent their results, and returns its own.
@@ -42,45 +41,36 @@ def unwrap(result: T | Exception) -> T:
     return result
 
 
-def gather(*operations: Operation[Any]) -> Operation[list[Any]]:
-    """Run several operations side by side, with shared round trips; return their results.
+def gather(*operations: Operation[Any] | None) -> Operation[list[Any]]:
+    """Run several operations side by side, with shared round trips; return their results, None for a None.
 
     If one fails, its result is its DelayqError, so that the others' results are not lost. If a whole round trip fails,
     that is an error of each of its calls.
     """
     results: list[Any] = [None] * len(operations)
-    waiting: dict[int, list[Command[Any]]] = {}
-
-    def advance(number: int, replies: list[Any] | None) -> None:
+    running: list[tuple[int, Operation[Any], Any]] = [
+        (number, each, None) for number, each in enumerate(operations) if each is not None
+    ]
+    while True:
+        waiting: list[tuple[int, Operation[Any], list[Command[Any]]]] = []
+        for number, each, replies in running:
+            try:
+                waiting.append((number, each, each.send(replies)))
+            except StopIteration as stop:
+                results[number] = stop.value
+            except DelayqError as error:
+                results[number] = error
+        if not waiting:
+            return results
+        trip = [call for _, _, calls in waiting for call in calls]
         try:
-            waiting[number] = operations[number].send(replies)  # type: ignore[arg-type]  # None starts a generator
-        except StopIteration as stop:
-            waiting.pop(number, None)
-            results[number] = stop.value
+            answers = yield trip
         except DelayqError as error:
-            waiting.pop(number, None)
-            results[number] = error
-
-    for number in range(len(operations)):
-        advance(number, None)
-    while waiting:
-        groups = list(waiting.items())
-        trip = [call for _, calls in groups for call in calls]
-        try:
-            replies = yield trip
-        except DelayqError as error:
-            replies = [error] * len(trip)
-        for number, calls in groups:
-            advance(number, replies[: len(calls)])
-            replies = replies[len(calls) :]
-    return results
-
-
-def gather_named(operations: R) -> Operation[R]:
-    """Run the operations in a named tuple side by side; return it with their results or errors in their places."""
-    named = {name: each for name, each in zip(operations._fields, operations, strict=True) if each is not None}
-    results = yield from gather(*named.values())
-    return operations._replace(**dict(zip(named, results, strict=True)))
+            answers = [error] * len(trip)
+        running, start = [], 0
+        for number, each, calls in waiting:
+            running.append((number, each, answers[start : start + len(calls)]))
+            start += len(calls)
 
 
 def once(operation: Operation[T]) -> Operation[T]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
@@ -15,6 +15,7 @@ from delayq.model.envelope import STAMP
 from delayq.model.explanation import Standing
 from delayq.model.placement import State
 from delayq.model.queue_stats import Counts
+from delayq.model.result import RECORD_FIELDS
 from delayq.model.settings import FIELDS, Changes
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, texts
@@ -28,12 +29,16 @@ from delayq.protocol.replies import (
     LedgerExtent,
     LedgerPage,
     SleepReply,
+    StoredGroup,
     StoredMessage,
     _read_armed,
+    _read_cancelled_group,
     _read_claimed,
     _read_consumers,
     _read_counts,
     _read_due_counts,
+    _read_finished,
+    _read_group,
     _read_last_seen,
     _read_ledger_extent,
     _read_ledger_page,
@@ -58,6 +63,12 @@ LARGE = 8192
 """The most bytes of an envelope that is not large: ``lua/prelude.lua`` has the same number."""
 
 _ROOM = b"0" * STAMP  # into which the send script writes the time
+
+MAX_RESULTS = 100
+"""The most results that one call keeps or looks at."""
+
+Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, Raw]
+"""What `keep_result` in ``lua/prelude.lua`` is given."""
 
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 LAST_CLAIM = "f" * 16  # the highest number
@@ -84,11 +95,11 @@ class QueueCommands(RecordCommands[QueueKeys]):
         read: Callable[[list[int]], T] = identity,
     ) -> Command[T]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
-        prefix = self.keys.message_prefix
+        prefix, payloads = self.keys.message_prefix, list[str]()
         args: list[Raw] = [str(self._clock()), "1" if named else ""]
         for message_id, due, envelope in messages:
+            payloads.append(prefix + message_id)
             args += message_id, due, envelope if len(envelope) <= LARGE else _ROOM + envelope
-        payloads = [prefix + message[0] for message in messages]
         return self._call("send", args, read, payloads, whole, repeats, are_texts=True)
 
     def send_unique(
@@ -121,18 +132,34 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [self._clock(), message_id, due, envelope]
         return self._call("replace", args, read, whole=whole, payload=self.keys.message(message_id))
 
+    def send_group(
+        self, name: str, mode: str, messages: Sequence[tuple[str, str, bytes]], waits: bool, named: bool = True
+    ) -> Command[list[Any]]:
+        """Take messages as triples: id, due time, envelope; if one `waits`, it comes first."""
+        args: list[Raw] = [self._clock(), name, mode, "1" if named else "", int(waits)]
+        for message in messages:
+            args += message
+        return self._call("send_group", args, identity, [self.keys.message(message[0]) for message in messages])
+
+    def group(self, name: str) -> Command[StoredGroup | None]:
+        return self._call("group", [name], _read_group)
+
+    def cancel_group(self, name: str) -> Command[tuple[int, list[str]] | None]:
+        return self._call("cancel_group", [self._clock(), name], _read_cancelled_group, repeats=False)
+
+    def sweep_groups(self) -> Command[int]:
+        return self._call("sweep_groups", [self._clock()], int)
+
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
-        return self._call("pending_to_ready", [self._clock(), limit], int)
+        return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
 
     def ready_to_unack(
         self, limit: int, lease_ms: int, consumer: str = "", claim: str = "", by_ms: Raw = ""
     ) -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
-        key, args = (
-            self.keys.claim(consumer, claim[:RUN_CHARS]),
-            [self._clock(), limit, lease_ms, consumer, claim, by_ms],
-        )
-        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), claim=key)
+        key = self.keys.claim(consumer, claim[:RUN_CHARS])
+        args = [str(self._clock()), str(limit), str(lease_ms), consumer, claim, str(by_ms)]
+        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), are_texts=True, claim=key)
 
     def unack_to_retry(
         self,
@@ -151,19 +178,44 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [str(self._clock()), *ids, *[receipt for _, receipt in receipts]]
         return self._call("ack", args, identity, [prefix + message_id for message_id in ids], are_texts=True)
 
-    def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Command[int]:
+    def ack_result(self, deliveries: Sequence[tuple[str, str, Kept]]) -> Command[list[int]]:
+        """Take up to MAX_RESULTS deliveries: id, receipt, and what to keep."""
+        args: list[Raw] = [self._clock()]
+        keys: list[str] = []
+        for message_id, receipt, kept in deliveries:
+            args += (message_id, receipt, *kept)
+            keys += (self.keys.message(message_id), self.keys.result(message_id))
+        return self._call("ack_result", args, identity, keys)
+
+    def ack_then(
+        self,
+        message_id: str,
+        receipt: str,
+        messages: Sequence[tuple[str, Raw, bytes, str]],
+        kept: Kept | tuple[()] = (),
+    ) -> Command[int]:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
         args: list[Raw] = [self._clock(), message_id, receipt]
         for message in messages:
             args += message
-        payloads = [self.keys.message(message[0]) for message in messages]
-        return self._call("ack_then", args, int, payloads, payload=self.keys.message(message_id))
+        args += kept
+        keys = [self.keys.message(message[0]) for message in messages]
+        if kept:
+            keys += (self.keys.result(message_id), self.keys.finished)
+        return self._call("ack_then", args, int, keys, payload=self.keys.message(message_id))
 
     def nack(
-        self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False, begun: bool = True
+        self,
+        message_id: str,
+        receipt: str,
+        delay_ms: int,
+        error: str = "",
+        free: bool = False,
+        begun: bool = True,
+        kept: Kept | tuple[()] = (),
     ) -> Command[int]:
-        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun)]
-        return self._call("nack", args, int)
+        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun), *kept]
+        return self._call("nack", args, int, (self.keys.result(message_id), self.keys.finished) if kept else ())
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)
@@ -177,12 +229,29 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [self._clock(), encode_id(message_id), receipt, due_ms, handed_us, int(begun)]
         return self._call("release", args, int)
 
-    def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
-        args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted)]
-        return self._call("reject", args, int)
+    def reject(
+        self,
+        message_id: str,
+        receipt: str,
+        reason: str,
+        error: str = "",
+        counted: bool = True,
+        kept: Kept | tuple[()] = (),
+    ) -> Command[int]:
+        args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted), *kept]
+        return self._call("reject", args, int, self._result_keys(message_id) if kept else ())
 
-    def expire(self, message_id: str, receipt: str) -> Command[int]:
-        return self._call("expire", [self._clock(), message_id, receipt], int)
+    def expire(self, message_id: str, receipt: str, kept: Kept | tuple[()] = ()) -> Command[int]:
+        more = self._result_keys(message_id) if kept else ()
+        return self._call("expire", [self._clock(), message_id, receipt, *kept], int, more)
+
+    def results(self, waited: Sequence[tuple[str, str]]) -> Command[list[bytes]]:
+        """Take up to MAX_RESULTS ids with their tokens, "" for the latest message of an id."""
+        keys = [key for message_id, _ in waited for key in self._result_keys(message_id)[:2]]
+        return self._call("results", [encode_id(each) for pair in waited for each in pair], identity, keys)
+
+    def _result_keys(self, message_id: str) -> tuple[Any, Any, Any]:
+        return self._message_key(message_id), encode_id(self.keys.result(message_id)), self.keys.finished
 
     def acquire_slot(self, deliveries: Sequence[KeyedDelivery], net_ms: int, handed_us: Raw = "") -> Command[list[int]]:
         args: list[Raw] = [self._clock(), net_ms, handed_us]
@@ -261,7 +330,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("ring", [], int)
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
-        return self._call("plan_sleep", [self._clock(), name, most_ms, "1" if held else ""], _read_sleep)
+        args = [str(self._clock()), name, str(most_ms), "1" if held else ""]
+        return self._call("plan_sleep", args, _read_sleep, are_texts=True)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
         return self._call("poll_idle", [self._clock(), name, most_ms], _read_sleep)
@@ -368,6 +438,23 @@ class QueueCommands(RecordCommands[QueueKeys]):
         """Read up to `limit` ids and scores of a state, lowest first, after the first `skip`, which cost nothing."""
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
+
+    def record(self, message_id: str) -> tuple[Command[list[bytes | None]], Command[int]]:
+        """Read the RECORD_FIELDS of a task's record, and how long it is kept, ms; plain commands."""
+        key: Any = encode_id(self.keys.result(message_id))
+        return Command(key, ("HMGET", key, *RECORD_FIELDS), identity), Command(key, ("PTTL", key), int)
+
+    def last_finished(self) -> Command[str]:
+        """Read the stream id of the last message that ended with a result; a plain command."""
+        key = self.keys.finished
+        return Command(
+            key, (b"XREVRANGE", key, "+", "-", "COUNT", 1), lambda found: found[0][0].decode() if found else "0-0"
+        )
+
+    def finished(self, after: str) -> Command[list[tuple[str, str]]]:
+        """Read the stream ids and ids of messages that have ended with a result, after a stream id; a plain command."""
+        key = self.keys.finished
+        return Command(key, (b"XRANGE", key, f"({after}", "+", "COUNT", 1000), _read_finished)
 
     def last(self, state: State, up_to: Raw = "+inf") -> Command[list[tuple[str, bytes]]]:
         """Read the id and score of the last message of a state up to a bound; empty if there is none."""

@@ -8,7 +8,7 @@ All keys of a shard have the same hash tag, so that a Redis Cluster keeps them o
 
 from __future__ import annotations
 
-from delayq.model.placement import MESSAGE, STATES, UNIQUE, State, key_base
+from delayq.model.placement import MESSAGE, RESULT, STATES, UNIQUE, State, key_base
 
 
 class QueueKeys:
@@ -22,6 +22,10 @@ class QueueKeys:
         self.retry = base + "retry"
         self.dead = base + "dead"
         self.garbage = base + "garbage"
+        self.held = base + "held"
+        self.members = base + "members"
+        self.groups = base + "groups"
+        self.rosters = base + "rosters"
         self.attempts = base + "attempts"
         self.errors = base + "errors"
         self.reasons = base + "reasons"
@@ -44,13 +48,22 @@ class QueueKeys:
         self.samples_minute = base + "samples:minute"
         self.samples_ten = base + "samples:ten"
         self.events = base + "events"
+        self.finished = base + "finished"
         self.message_prefix = base + MESSAGE
+        self.result_prefix = base + RESULT
         self.unique_prefix = base + UNIQUE
         self.claim_prefix = base + "claim:"
 
     def others(self) -> list[str]:
         """Return all keys with a fixed name that hold no messages, but `removed`; the rest expire."""
-        apart = {self.removed, self.message_prefix, self.unique_prefix, self.claim_prefix, *map(self.state, STATES)}
+        apart = {
+            self.removed,
+            self.message_prefix,
+            self.unique_prefix,
+            self.claim_prefix,
+            self.result_prefix,
+            *map(self.state, STATES),
+        }
         return [key for key in vars(self).values() if key not in apart]
 
     def message(self, message_id: str) -> str:
@@ -60,6 +73,10 @@ class QueueKeys:
     def unique(self, message_id: str) -> str:
         """Return the key that reserves an id."""
         return self.unique_prefix + message_id
+
+    def result(self, message_id: str) -> str:
+        """Return the key of the record of a message's task."""
+        return self.result_prefix + message_id
 
     def claim(self, consumer: str, run: str) -> str:
         """Return the key of the last claim of a consumer's run: two consumers may have the same name."""

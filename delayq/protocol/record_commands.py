@@ -10,7 +10,7 @@ from delayq.model.settings import FIELDS
 from delayq.protocol.command import Command, Raw, texts
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.replies import OpenedQueue, _read_opened
-from delayq.protocol.script import script
+from delayq.protocol.script import Script, script
 from delayq.protocol.topic_keys import TopicKeys
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class RecordCommands(Generic[K]):
     def __init__(self, keys: K, clock: Callable[[], float | str]) -> None:
         self.keys = keys
         self._clock = clock
-        self._fixed: dict[str, list[str]] = {}  # by the script's name: the keys that do not depend on arguments
+        self._fixed: dict[str, tuple[Script, list[str]]] = {}  # by name: scripts whose keys depend on no arguments
 
     def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
         meta = self.keys.meta
@@ -55,13 +55,12 @@ class RecordCommands(Generic[K]):
         **given: Any,
     ) -> Command[T]:
         """Call a script with the keys that its header names, then `more`; `given` are those that `keys` has not."""
-        called = script(f"{self.folder}{name}")
-        if given:
-            known = vars(self.keys) | given
-            keys = [known[each] for each in called.keys]
-        else:
-            if name not in self._fixed:
-                self._fixed[name] = [vars(self.keys)[each] for each in called.keys]
-            keys = self._fixed[name]
+        fixed = None if given else self._fixed.get(name)
+        if fixed is None:
+            called, known = script(f"{self.folder}{name}"), vars(self.keys) | given
+            fixed = called, [known[each] for each in called.keys]
+            if not given:
+                self._fixed[name] = fixed
+        called, keys = fixed
         words = args if are_texts else texts(args)  # a long list of texts need not be looked through
         return Command(keys[0], (str(len(keys) + len(more)), *keys, *more, *words), read, called, whole, repeats)

@@ -68,6 +68,16 @@ class StoredMessage(NamedTuple):
     reason: str | None
     cancelled: bool
     stored: bytes | None
+    group: str | None = None
+
+
+class StoredGroup(NamedTuple):
+    """A group as group returns it: its record, all members, those left, and how many of these are dead letters."""
+
+    record: str
+    roster: list[str]
+    left: list[str]
+    dead: int
 
 
 class ConsumersReply(NamedTuple):
@@ -146,11 +156,28 @@ def _read_opened(reply: list[Any]) -> OpenedQueue:
 
 
 def _read_stored(reply: list[Any]) -> StoredMessage:
-    scores, deliveries, error, reason, cancelled, stored = reply
+    scores, deliveries, error, reason, cancelled, stored, group = reply
     where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
     return StoredMessage(
-        where, decode_text(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
+        where,
+        decode_text(deliveries),
+        decode_text(error),
+        decode_text(reason),
+        bool(cancelled),
+        stored,
+        decode_text(group),
     )
+
+
+def _read_group(reply: list[Any] | None) -> StoredGroup | None:
+    if reply is None:
+        return None
+    record, roster, left, dead = reply
+    return StoredGroup(decode_id(record), list(map(decode_id, roster)), list(map(decode_id, left)), dead)
+
+
+def _read_cancelled_group(reply: list[Any] | None) -> tuple[int, list[str]] | None:
+    return None if reply is None else (reply[0], list(map(decode_id, reply[1])))
 
 
 def _read_standing(reply: list[Any]) -> Standing:
@@ -231,3 +258,7 @@ def _read_pause(reply: list[bytes | None]) -> tuple[int | None, int | None]:
     """Return since when and until when a queue is paused, ms."""
     since, until = reply or (None, None)
     return None if since is None else decode_ms(since), None if until is None else decode_ms(until)
+
+
+def _read_finished(reply: list[Any]) -> list[tuple[str, str]]:
+    return [(entry.decode(), decode_id(fields[1])) for entry, fields in reply]

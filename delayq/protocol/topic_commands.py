@@ -242,8 +242,8 @@ class TopicCommands(RecordCommands[TopicKeys]):
         words: list[Raw] = [group, last, window_ms]
         return self._call("recreate_group", words, _read_recreated, watch=self.keys.watch(group))
 
-    def destroy(self, group: str) -> Command[int]:
-        return self._call("destroy", [group], int, repeats=False, **self.keys.of_group(group))
+    def destroy(self, group: str, limit: int = MAX_RECORDS) -> Command[int]:
+        return self._call("destroy", [group, limit], int, repeats=False, **self.keys.of_group(group))
 
     def groups(self, group: str = "") -> Command[list[Any]]:
         return self._call("groups", [group, REQUEUED], identity)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from delayq.errors import ServerError
-from delayq.runtime.effects import CloseListeners, Listen, StopListening, WaitForWork, WakeReason
+from delayq.runtime.effects import CloseListeners, StopListening, WaitForWork, WakeReason
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.transport import listener
 from delayq.transport.bell_source import Source
@@ -37,11 +37,9 @@ class Bells:
         self._client: Client | None = None
         self.listeners: list[listener.BellListener] = []
 
-    def perform(self, effect: Listen | StopListening | CloseListeners) -> Any:
+    def perform(self, effect: StopListening | CloseListeners) -> Any:
         """Do what an engine asks for; return its answer."""
         match effect:
-            case Listen(sources):
-                return self.listen(sources)
             case StopListening():
                 return self.stop()
             case CloseListeners():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from delayq.errors import ServerError
-from delayq.runtime.effects import CloseListeners, Listen, StopListening, WaitForWork, WakeReason
+from delayq.runtime.effects import CloseListeners, StopListening, WaitForWork, WakeReason
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.transport import listener_async
 from delayq.transport.bell_source import Source
@@ -36,11 +36,9 @@ class Bells:
         self._client: Client | None = None
         self.listeners: list[listener_async.BellListener] = []
 
-    async def perform(self, effect: Listen | StopListening | CloseListeners) -> Any:
+    async def perform(self, effect: StopListening | CloseListeners) -> Any:
         """Do what an engine asks for; return its answer."""
         match effect:
-            case Listen(sources):
-                return await self.listen(sources)
             case StopListening():
                 return await self.stop()
             case CloseListeners():

@@ -41,7 +41,7 @@ class Claimer(Generic[D]):
 
     def limit(self, room: int) -> int:
         """Return how many messages to claim, for a room."""
-        return self._isolation.limit(min(room, MAX_IDS), self._leases.held())
+        return self._isolation.limit(min(room, MAX_IDS), self._leases.held)
 
     def claim(self, limit: int, expected: Sequence[str]) -> Operation[Batch]:
         """Claim up to `limit` messages; see `claim`."""
@@ -50,7 +50,7 @@ class Claimer(Generic[D]):
 
     def admit(self, messages: list[D]) -> tuple[list[D], list[D]]:
         """Hold messages that were claimed; return those that may run, and the suspects to hand back."""
-        admitted, refused = self._isolation.admit(messages, self._leases.held())
+        admitted, refused = self._isolation.admit(messages, self._leases.held)
         if len(messages) == 1 and admitted and admitted[0].is_suspect:
             log_of(admitted[0]).warning("message runs alone")
         self._leases.hold(messages)

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
+from delayq.runtime.thread_pool import SharedThreads
 
 
 class Counts(Protocol):
@@ -85,7 +86,9 @@ class QueuesRun(Generic[R, S]):
         most: int | None,
     ) -> None:
         self.dispatcher = FairDispatcher(concurrency, weights, strict, burst, most, self._end)
-        lanes = self.dispatcher.lanes
+        lanes, threads = self.dispatcher.lanes, SharedThreads(concurrency)
+        for lane in lanes:
+            lane.threads = threads
         self._drivers = [make_driver(number, lane, self._waker(lane)) for number, lane in enumerate(lanes)]
 
     @property

@@ -19,11 +19,9 @@ from delayq.runtime.consumer_run import EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
-    Listen,
     Sleep,
     StopListening,
     WaitForWork,
-    done_by,
 )
 from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
@@ -149,25 +147,23 @@ class Driver(EngineRun):
         self._signal.wake()
 
     def _perform(self, effect: Any) -> Any:
-        self.turns_by = done_by(effect)
+        self.turns_by, stopping = time.monotonic(), self._engine.shutdown
         match effect:
-            case WaitForWork():
+            case WaitForWork(seconds, _, sources):
+                self.turns_by += max(0.0, seconds)
+                if sources and not stopping.is_requested:
+                    self._bells.listen(sources)
                 return self._bells.wait(effect, self._signal, self._engine.pool)
             case Sleep(seconds):
+                self.turns_by += seconds
                 return time.sleep(seconds)
             case Call():
                 return hooks.call(effect)
-        if self._engine.shutdown.is_requested:
-            return within(self._engine.shutdown.patience(), partial(self._call, effect))
-        return self._call(effect)
-
-    def _call(self, effect: Any) -> Any:
-        """Perform an effect that talks to the server."""
-        match effect:
-            case Listen() | StopListening() | CloseListeners():
-                return self._bells.perform(effect)
+            case StopListening() | CloseListeners():
+                call = partial(self._bells.perform, effect)
             case _:
-                return self._execute(effect)
+                call = partial(self._execute, effect)
+        return within(stopping.patience(), call) if stopping.is_requested else call()
 
     def _beat(self) -> None:
         with impatient(self._engine.is_spread):

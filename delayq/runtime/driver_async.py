@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,11 +19,9 @@ from delayq.runtime.consumer_run import EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
-    Listen,
     Sleep,
     StopListening,
     WaitForWork,
-    done_by,
 )
 from delayq.runtime.heartbeat_async import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
@@ -152,34 +151,34 @@ class Driver(EngineRun):
         self._signal.wake()
 
     async def _perform(self, effect: Any) -> Any:
-        self.turns_by = done_by(effect)
+        self.turns_by, stopping = time.monotonic(), self._engine.shutdown
         try:
             match effect:
-                case WaitForWork():
+                case WaitForWork(seconds, _, sources):
+                    self.turns_by += max(0.0, seconds)
+                    if sources and not stopping.is_requested:
+                        await self._bells.listen(sources)
                     return await self._bells.wait(effect, self._signal, self._engine.pool)
                 case Sleep(seconds):
+                    self.turns_by += seconds
                     return await asyncio.sleep(0 if self._is_hurried else seconds)
                 case Call():
                     return await hooks.call_async(effect)
-            if not self._engine.shutdown.is_requested:
-                return await self._call(effect)
+                case StopListening() | CloseListeners():
+                    call = self._bells.perform(effect)
+                case _:
+                    call = self._execute(effect)
+            if not stopping.is_requested:
+                return await call
             try:
-                async with asyncio.timeout(self._engine.shutdown.patience()):
-                    return await self._call(effect)
+                async with asyncio.timeout(stopping.patience()):
+                    return await call
             except TimeoutError:
                 raise ServerUnreachable("the server did not answer before the consumer's end") from None
         except asyncio.CancelledError as error:
             self.stop(at_once=self._cancelled is not None, hurry=True)
             self._cancelled = error
             raise ServerUnreachable("the consumer was cancelled") from error
-
-    async def _call(self, effect: Any) -> Any:
-        """Perform an effect that talks to the server."""
-        match effect:
-            case Listen() | StopListening() | CloseListeners():
-                return await self._bells.perform(effect)
-            case _:
-                return await self._execute(effect)
 
     async def _beat(self) -> None:
         with impatient(self._engine.is_spread):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -13,10 +12,15 @@ T = TypeVar("T")
 
 
 class WaitForWork(NamedTuple):
-    """Wait for an outcome, a call from outside or, if `listening`, a token; the answer is a `WakeReason`."""
+    """Wait for an outcome, a call from outside or, if `listening`, a token; the answer is a `WakeReason`.
+
+    Attributes:
+        sources: listen on these from now on; empty to change nothing.
+    """
 
     seconds: float
     listening: bool = False
+    sources: Sequence[Source] = ()
 
 
 class WakeReason(NamedTuple):
@@ -30,12 +34,6 @@ class Sleep(NamedTuple):
     """Wait for the whole time."""
 
     seconds: float
-
-
-class Listen(NamedTuple):
-    """Let the next token of any of these sources end waits."""
-
-    sources: Sequence[Source]
 
 
 class StopListening(NamedTuple):
@@ -58,8 +56,3 @@ class Call(NamedTuple):
 
 Effects: TypeAlias = Program[T]
 """What an engine yields, one after the other: the effects above, or those of an operation."""
-
-
-def done_by(effect: object) -> float:
-    """Return when an effect should be done, on the monotonic clock: now, unless it waits."""
-    return time.monotonic() + (max(0.0, effect.seconds) if isinstance(effect, WaitForWork | Sleep) else 0.0)

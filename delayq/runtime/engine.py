@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from delayq.errors import DelayqError, ServerError
 from delayq.log import log, log_failure, log_of
@@ -30,11 +30,11 @@ from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import is_large, settle, settle_each
 from delayq.operations.upkeep import ConsumerUpkeep
 from delayq.protocol.late_reply import Silent
-from delayq.protocol.operation import gather_named, once, unwrap
+from delayq.protocol.operation import gather, once, unwrap
 from delayq.runtime import hooks, shutdown
 from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.claimer import Claimer
-from delayq.runtime.effects import Effects, Listen, StopListening, WaitForWork
+from delayq.runtime.effects import Effects, StopListening, WaitForWork
 from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
@@ -48,26 +48,6 @@ BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on b
 D = TypeVar("D", bound=Delivery)
 
 
-class Exchange(NamedTuple):
-    """The operations of one exchange with the server; later their results, or errors in their place.
-
-    Attributes:
-        settled: whether each outcome was accepted.
-        again: the same for outcomes that were refused before.
-        recovered: the number of leases that had ended; None if the server refused.
-        garbage: payload keys to delete.
-        sleep: how long to sleep if the claim is empty.
-        batch: the claimed messages.
-    """
-
-    settled: Any
-    again: Any = None
-    recovered: Any = None
-    garbage: Any = None
-    sleep: Any = None
-    batch: Any = None
-
-
 class Known(NamedTuple):
     """What a consumer knows of its queue since its last exchange.
 
@@ -78,6 +58,7 @@ class Known(NamedTuple):
         sleep: how long to sleep; None if the server was not asked.
         recovers: leases that have ended can be taken back.
         is_doubtful: the last step failed, perhaps for longer than a lease: renew all leases first.
+        rests: until the end of `sleep`, nothing is due that the bell does not announce: acks need no claim beside them.
     """
 
     has_all: bool = True
@@ -86,6 +67,7 @@ class Known(NamedTuple):
     sleep: idle.SleepPlan | None = None
     recovers: bool = True
     is_doubtful: bool = False
+    rests: bool = False
 
 
 class Slept(NamedTuple):
@@ -166,10 +148,13 @@ class ConsumerEngine(BaseEngine[D]):
             yield from self._renew_all()
         if self._slept.undisturbed and (yield from self._sleeps_on()):
             return
-        limit, settled, unsettled = self._room(), len(self._unsettled.ready), self._unsettled
+        limit, unsettled = self._room(), self._unsettled
         if self._upkeep.is_due and (yield from self._upkeep.clean_up()):
-            self._known = self._known._replace(has_all=False)
-        claimed = yield from self._exchange(None if settled and not limit else limit)
+            self._known = self._known._replace(has_all=False, rests=False)
+        settled = unsettled.ready
+        only_acks = not unsettled.large and {type(outcome) for _, outcome in settled} <= {oc.Done}
+        claims = not settled or (limit and not (only_acks and self._rests))
+        claimed = yield from self._exchange(limit if claims else None)
         if unsettled.large:
             yield from self._settle_large()
         if self._deaths.unreported:
@@ -185,9 +170,15 @@ class ConsumerEngine(BaseEngine[D]):
             and not (len(unsettled) or self.unfinished or known.limit_holds or self._context.claims.late)
         ):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
-            self.shutdown.is_requested = not (settled or claimed)
+            self.shutdown.is_requested = only_acks and not claimed
         elif not unsettled.are_due and known.sleep is not None and (known.has_all or not limit):
             yield from self._sleep(known.sleep, has_room=limit > 0)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether acks need no claim beside them: nothing is due that has not rung. A burst ends only by a claim."""
+        known = self._known
+        return known.rests and not self.is_burst and known.sleep is not None and time.monotonic() < known.sleep.until
 
     def _room(self) -> int:
         """Return how many messages to claim."""
@@ -213,48 +204,48 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, known, settled, repeated = self._context, self._known, self._unsettled.ready, self._unsettled.again()
-        exchange = Exchange(settled=settle(context, settled))
-        if repeated:
-            exchange = exchange._replace(again=settle_each(context, repeated))
-        if limit is None:
-            exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
-        else:
-            exchange = self._claiming(exchange, limit)
+        settling = settle(context, settled, self._name) if settled else None
+        again = settle_each(context, repeated, self._name) if repeated else None
+        recovering = finding = planning = claiming = None
+        if limit is not None:
+            recovering, finding = self._upkeep.collection()
+            if known.has_all or not limit:  # otherwise the next turn comes at once
+                planning = idle.plan_sleep(context, self._name, FALLBACK_MS, known.is_blocked)
+            expected, self._slept = self._slept.expected if limit else (), Slept()
+            claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
+        elif settling is not None:
+            settling = self._presence.beside(settling, self._name)
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
-            replies: Exchange = yield from gather_named(exchange)
+            results = yield from gather(settling, again, recovering, finding, planning, claiming)
         finally:
             self._leases.settling = frozenset()
+        outcomes, repetitions, recovered, found, sleep, claimed = results
         self._unsettled.exchanged()
-        outcomes = replies.settled
-        self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
+        self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes or ())
         if repeated:
-            self._note(repeated, unwrap(replies.again))
-        self._known = known._replace(sleep=None)
+            self._note(repeated, unwrap(repetitions))
         if limit is None:
+            self._known = known if known.rests else known._replace(sleep=None)
             return 0
-        batch: Batch = unwrap(replies.batch)
+        self._known = known._replace(sleep=None, rests=False)
+        batch: Batch = unwrap(claimed)
         self._claimer.keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
         self._deaths.unreported += batch.dead
         yield from self._take(batch.messages)
-        sleep = unwrap(replies.sleep) if known.is_blocked or not batch.waits else None  # asked without the limit
-        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, known.recovers)
-        if exchange.recovered is not None:
-            yield from self._keep_up(unwrap(replies.recovered), unwrap(replies.garbage))
+        self._learn(batch, unwrap(sleep) if known.is_blocked or not batch.waits else None)  # asked without the limit
+        if recovering is not None:
+            yield from self._keep_up(unwrap(recovered), unwrap(found))
         return batch.claimed
 
-    def _claiming(self, exchange: Exchange, limit: int) -> Exchange:
-        """Return an exchange that also claims and, when it is time, collects garbage and asks how long to sleep."""
-        context, known = self._context, self._known
-        recovered, found = self._upkeep.collection()
-        sleep = None
-        if known.has_all or not limit:  # otherwise the next turn comes at once
-            sleep = idle.plan_sleep(context, self._name, FALLBACK_MS, known.is_blocked)
-        expected, self._slept = self._slept.expected if limit else (), Slept()
-        batch = self._presence.beside(self._claimer.claim(limit, expected), self._name)
-        return exchange._replace(recovered=recovered, garbage=found, sleep=sleep, batch=batch)
+    def _learn(self, batch: Batch, sleep: idle.SleepPlan | None) -> None:
+        """Note what a claim and the plan beside it say about the queue."""
+        context = self._context
+        may_free = context.claims.is_limited or context.settings.concurrency_key is not None  # acks, for other messages
+        rests = batch.limit > 0 and batch.has_all and not (may_free or batch.waits or context.is_owed)
+        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, self._known.recovers, rests=rests)
 
     def _take(self, messages: list[D]) -> Effects[None]:
         if not messages:
@@ -293,7 +284,7 @@ class ConsumerEngine(BaseEngine[D]):
         message, outcome = large.pop(0)
         self._leases.settling = frozenset({id(message)})
         try:
-            (ours,) = yield from once(settle(self._context, [(message, outcome)]))
+            (ours,) = yield from once(settle(self._context, [(message, outcome)], self._name))
         except DelayqError as error:
             ours = error
         except BaseException:
@@ -365,7 +356,7 @@ class ConsumerEngine(BaseEngine[D]):
 
     def on_outage(self) -> None:
         """Let the next turn renew all leases first, then claim, check the queue's record and ask how long to sleep."""
-        self._known = self._known._replace(has_all=True, is_doubtful=True)
+        self._known = self._known._replace(has_all=True, is_doubtful=True, rests=False)
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
         self._context.look_again()
@@ -379,7 +370,9 @@ class ConsumerEngine(BaseEngine[D]):
             yield from self._renew_all()
         has_more = yield from self._upkeep.collected(recovered, found)
         known = self._known
-        self._known = known._replace(has_all=known.has_all and not has_more, recovers=recovered is not None)
+        self._known = known._replace(
+            has_all=known.has_all and not has_more, recovers=recovered is not None, rests=known.rests and not has_more
+        )
 
     def renew(self) -> Effects[None]:
         """Renew the leases, on a separate thread or task, so that nothing delays it."""
@@ -400,7 +393,7 @@ class ConsumerEngine(BaseEngine[D]):
     def _describe(self, began: float, time_limit: TimeLimit) -> bytes:
         """Return the consumer's description of itself, without the messages that are being settled."""
         owed = self._unsettled.ids()
-        held = (each for each in self._leases.held() if id(each) not in owed and not each.settled)
+        held = (each for each in self._leases.held if id(each) not in owed and not each.settled)
         over = time_limit.over(self._context.name)
         return consumer_info.describe(self.pool.count, began, self.handled, self.failed, held, over, time_limit.of)
 
@@ -409,20 +402,21 @@ class ConsumerEngine(BaseEngine[D]):
     def _sleep(self, sleep: idle.SleepPlan, has_room: bool) -> Effects[None]:
         """Wait for the bell, the timer, an outcome, or the next duty."""
         known = self._known
-        if has_room and not (self._leases.held() or known.limit_holds):
+        if has_room and not (self._leases.held or known.limit_holds):
             self._share.rests()
-        if has_room:
-            yield Listen([BellSource(shard.keys.bell) for shard in self._context.shards])
         seconds = sleep.until - time.monotonic()
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
-        is_idle = has_room and not self._leases.held()
+        is_idle = has_room and not self._leases.held
         seconds = min(seconds, self._upkeep.left(is_idle), self._unsettled.left(), self._context.outages.pause())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.collection_left, 1.0))
-        woken = yield WaitForWork(seconds, listening=True)
+        sources = [BellSource(shard.keys.bell) for shard in self._context.shards] if has_room else ()
+        woken = yield WaitForWork(seconds, True, sources)
         called = sleep.for_event or woken.disturbed or woken.token
+        if woken.token:
+            self._known = known = known._replace(rests=False)
         waits_for_limit = known.limit_holds and self._share.is_burst  # only a claim shows if others took the rest
         is_over = time.monotonic() >= sleep.until
         undisturbed = is_idle and not (called or waits_for_limit or self._context.is_owed)
@@ -456,7 +450,7 @@ class ConsumerEngine(BaseEngine[D]):
         yield from self._at_last(unfetched.release(self._context))
         unsettled = self._unsettled
         known = unsettled.ids()
-        running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
+        running = [m for m in self._leases.held if id(m) not in known and not m.settled]
         if (running or unsettled.are_due) and not self.shutdown.at_once:
             unsettled.interrupt(running)
             yield from self._ride_out(self.settle())
@@ -470,7 +464,7 @@ class ConsumerEngine(BaseEngine[D]):
             yield from self._at_last(self._claimer.end())
 
     def _abandon(self) -> None:
-        left = [message for message in self._leases.held() if not message.settled]
+        left = [message for message in self._leases.held if not message.settled]
         self.abandoned = len(left)
         if left:
             until = max(message.lease_until for message in left).isoformat(timespec="seconds")

@@ -253,6 +253,7 @@ class QueueLane(Generic[D]):
         handed_back: messages to hand back unstarted.
         start: starts a message; called on any thread, and must not wait.
         wake: lets the lane's loop look for messages and outcomes; also called on any thread.
+        threads: those of all lanes, for handlers that are not async.
     """
 
     def __init__(self, dispatcher: FairDispatcher, number: int, weight: int) -> None:
@@ -270,6 +271,7 @@ class QueueLane(Generic[D]):
         self.handed_back: list[D] = []
         self.start: Callable[[D], object] = lambda _: None
         self.wake: Callable[[], object] = lambda: None
+        self.threads: Any = None
 
     is_alone = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from delayq.errors import InvalidInput
@@ -20,7 +21,7 @@ from delayq.runtime.process_pool.job import Pool, pack
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.recycling import Recycling
 from delayq.runtime.task_pool import TaskPool
-from delayq.runtime.thread_pool import ThreadPool
+from delayq.runtime.thread_pool import LanePool, ThreadPool
 from delayq.runtime.time_limit import TimeLimit
 
 
@@ -102,18 +103,16 @@ class HandlerStack:
         if self.batching is not None:
             kind = batch_pool_async.BatchPool if self._is_async else BatchPool
             return kind(self.batching, burst, self.choose, self._concurrency, may_start, on_outcome)
-        return self._single_pool(may_start, on_outcome)
+        single = TaskPool if self._is_async else ThreadPool
+        return single(self.choose, self._concurrency, may_start, on_outcome)
 
     def make_dispatched(
         self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> tuple[Any, DispatchedPool[Any]]:
         """Return the pool that runs the handler beside those of other queues, and the same behind the dispatcher."""
-        pool = self._single_pool(may_start, lane.ending(on_outcome))
+        kind = TaskPool if self._is_async else partial(LanePool, lane.threads)
+        pool: Any = kind(self.choose, self._concurrency, may_start, lane.ending(on_outcome))
         return pool, DispatchedPool(lane, pool)
-
-    def _single_pool(self, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]) -> Any:
-        kind = TaskPool if self._is_async else ThreadPool
-        return kind(self.choose, self._concurrency, may_start, on_outcome)
 
     def _ask(self, request: Request, message: Any, argument: Any) -> Any:
         return self.queue.settle(message, argument) if request == "settle" else self.queue.extend(message, argument)

@@ -27,6 +27,7 @@ class LeaseKeeper(Generic[D]):
     Attributes:
         lease_ms: the length of a lease.
         heartbeat_seconds: between two renewals.
+        held: the deliveries whose leases are renewed.
         settling: the deliveries that are being settled, by their `id()`: a renewal may find them settled already.
     """
 
@@ -34,6 +35,7 @@ class LeaseKeeper(Generic[D]):
         self._context = context
         self.lease_ms = lease_ms(context.settings.lease)
         self._held: dict[int, D] = {}
+        self.held: Collection[D] = self._held.values()
         self.heartbeat_seconds = self.lease_ms / 1000 / HEARTBEATS_PER_LEASE
         self.settling: frozenset[int] = frozenset()
 
@@ -44,10 +46,6 @@ class LeaseKeeper(Generic[D]):
     def drop(self, message: D) -> None:
         """Stop renewing the lease of a delivery."""
         self._held.pop(id(message), None)
-
-    def held(self) -> Collection[D]:
-        """Return the deliveries whose leases are renewed."""
-        return self._held.values()
 
     def stands(self, message: D) -> bool:
         """Whether a lease is certainly still valid: this process may have been suspended for longer than the lease."""

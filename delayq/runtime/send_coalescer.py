@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from delayq.errors import DelayqError
 from delayq.model.delivery import SentMessage
 from delayq.operations.encode import EncodedMessage
-from delayq.protocol.operation import unwrap
 
 # An interrupt (Ctrl-C) may hit a thread anywhere, even where others wait for it. So each waiting thread checks from
 # time to time whether the one that it waits for is still there.
@@ -83,18 +82,22 @@ class SendCoalescer:
             self._reset()
         thread, call = threading.get_ident(), next(self._numbers)
         if thread in self._threads:  # in a signal handler, which must not wait for the send that it interrupts
-            return unwrap(self._send([encoded])[0])
-        try:
+            (result,) = self._send([encoded])
+        else:
             try:
-                self._threads.add(thread)
-                self._calls.add(call)
-                return unwrap(self._share(encoded, call))
-            finally:
+                try:
+                    self._threads.add(thread)
+                    self._calls.add(call)
+                    result = self._share(encoded, call)
+                finally:
+                    self._threads.discard(thread)
+                    self._calls.discard(call)
+            finally:  # again, since an interrupt may hit just before the first time
                 self._threads.discard(thread)
                 self._calls.discard(call)
-        finally:  # again, since an interrupt may hit just before the first time
-            self._threads.discard(thread)
-            self._calls.discard(call)
+        if isinstance(result, DelayqError):
+            raise result
+        return result
 
     def _share(self, encoded: EncodedMessage, call: int) -> SentMessage | DelayqError:
         mine = None
@@ -161,8 +164,6 @@ class SendCoalescer:
         """Let the next thread send the rest of a batch and all waiting messages."""
         with self._lock:
             self._leader = 0
-            if not (left or self._waiting):
-                return
             batch = [entry for entry in [*left, *self._waiting] if not entry.has_left]
             self._waiting = []
             if not batch:

@@ -18,8 +18,8 @@ class SendCoalescer:
     """Sends messages of many tasks, one batch at a time.
 
     A task that finds no other sending sends at once. The others wait and are sent together, from a separate task, so
-    that a waiting task can be cancelled without affecting the others. All tasks are of one event loop: the queue checks
-    that. One that was closed in the middle is forgotten.
+    that a waiting task can be cancelled without affecting the others. All tasks are of one event loop. One that was
+    closed in the middle is forgotten; a task of another one sends by itself, and is refused if the queue is in use.
 
     Args:
         send: sends messages that may be sent twice; for each, returns its result or the error with which the server
@@ -40,6 +40,8 @@ class SendCoalescer:
         """Send one message, with those that others send now; raise the error with which the server refused it."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                return unwrap((await self._send([encoded]))[0])
             self._forget()
             self._loop = loop
         if self._is_busy:
@@ -56,6 +58,7 @@ class SendCoalescer:
         """Wait until all given messages are sent."""
         if self._task is not None and self._loop is asyncio.get_running_loop():
             await asyncio.wait({self._task})
+        self._loop = None
 
     def _pass_on(self) -> None:
         self._is_busy = bool(self._waiting)

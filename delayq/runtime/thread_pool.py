@@ -1,4 +1,4 @@
-"""The threads that run handlers."""
+"""The threads that run handlers: of a consumer of one queue, or shared by the queues of a consumer of several."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from delayq.model import outcome as oc
@@ -166,3 +167,89 @@ class ThreadPool(Generic[D]):
         running.reset(outside)
         self.times.note(time.perf_counter() - started, times)
         return outcome
+
+
+class SharedThreads:
+    """The threads of a consumer of several queues: as many as it runs handlers at the same time.
+
+    Args:
+        count: of the threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.threads: list[threading.Thread] = []
+        self._count = count
+        self._pools: SimpleQueue[LanePool[Any] | None] = SimpleQueue()  # one entry for each message; None ends a thread
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the threads, if this is the first queue to use them."""
+        with self._lock:
+            self._users += 1
+            for number in range(len(self.threads), self._count):
+                thread = threading.Thread(target=self._work, name=f"delayq-worker-{number}", daemon=True)
+                thread.start()
+                self.threads.append(thread)
+
+    def stop(self) -> None:
+        """Let the threads end once their handlers have finished, if this is the last queue to use them."""
+        with self._lock:
+            self._users -= 1
+            for _ in self.threads if not self._users else ():
+                self._pools.put(None)
+
+    def run_one_of(self, pool: LanePool[Any]) -> None:
+        """Let a thread run the next message of a pool."""
+        self._pools.put(pool)
+
+    def _work(self) -> None:
+        times: dict[LanePool[Any], list[int]] = {}
+        while (pool := self._pools.get()) is not None:
+            if pool not in times:
+                times[pool] = pool.times.own()
+            pool.run_next(times[pool])
+            del pool  # otherwise an idle thread would keep it
+
+
+class LanePool(ThreadPool[D]):
+    """The handlers of one queue of several, on the threads that the queues share.
+
+    It is given no more messages than there are threads: see `FairDispatcher`.
+    """
+
+    def __init__(
+        self,
+        shared: SharedThreads,
+        choose: Callable[[D], Callable[[D], Any]],
+        count: int,
+        may_start: Callable[[D], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        super().__init__(choose, count, may_start, on_outcome)
+        self._shared = shared
+        self.threads = shared.threads
+
+    def start(self) -> None:
+        """Start the threads, unless another queue has."""
+        self._shared.start()
+
+    def submit(self, messages: list[D]) -> None:
+        """Let the threads run the handler on messages, in order."""
+        self._inbox.extend(messages)
+        for _ in messages:
+            self._shared.run_one_of(self)
+
+    def stop(self) -> None:
+        """Let the threads end once the last queue has stopped, and their handlers have finished."""
+        self._shared.stop()
+
+    def run_next(self, times: list[int]) -> None:
+        """Run the next message, on the calling thread, unless it was taken back."""
+        try:
+            message = self._inbox.popleft()
+        except IndexError:
+            return
+        self._outcomes.append((message, self._run(message, times)))
+        del message
+        self._on_outcome()

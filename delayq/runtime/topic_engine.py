@@ -22,7 +22,7 @@ from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 from delayq.runtime import shutdown
 from delayq.runtime.base_engine import BaseEngine
-from delayq.runtime.effects import Effects, Listen, WaitForWork
+from delayq.runtime.effects import Effects, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.group_recovery import GroupRecovery
 from delayq.runtime.handler_pool import HandlerPool
@@ -311,6 +311,7 @@ class TopicEngine(BaseEngine[Record]):
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
+        sources: Sequence[StreamSource] = ()
         seconds = min(FALLBACK_MS / 1000, self._unsettled.left(), self._own.left())
         if room:
             waits = self._leases.left()
@@ -326,8 +327,8 @@ class TopicEngine(BaseEngine[Record]):
             seconds = min(seconds, self._context.purging[self._member.group].left())
             keys = [shard.keys for shard in self._context.shards]
             seen = zip(lasts, waiting.seen, strict=True)
-            yield Listen([StreamSource(k.stream, k.waking, each) for k, each in zip(keys, seen, strict=True)])
-        yield WaitForWork(seconds, listening=lasts is not None)
+            sources = [StreamSource(k.stream, k.waking, each) for k, each in zip(keys, seen, strict=True)]
+        yield WaitForWork(seconds, lasts is not None, sources)
 
     def on_outage(self) -> None:
         """List and renew this consumer's records once Redis is available again: a reply may have been lost."""

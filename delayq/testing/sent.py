@@ -15,7 +15,7 @@ from delayq.model.queue_stats import QueueStats
 from delayq.testing.base_clock import BaseClock
 from delayq.testing.drain import Calls
 
-STATES: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+STATES: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead", "held")
 ALL = 1_000_000
 
 

@@ -42,7 +42,23 @@ class StreamSource(NamedTuple):
         return "XREAD", "BLOCK", str(BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
 
 
-Source: TypeAlias = BellSource | StreamSource
+class ResultSource(NamedTuple):
+    """The stream of a shard's messages that have ended with a result.
+
+    Attributes:
+        seen: the stream id after which it is read.
+    """
+
+    key: str
+    seen: str
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The command that blocks until one has ended."""
+        return "XREAD", "BLOCK", str(BLOCK_SECONDS * 1000), "COUNT", "1", "STREAMS", self.key, self.seen
+
+
+Source: TypeAlias = BellSource | StreamSource | ResultSource
 
 
 class Listener:

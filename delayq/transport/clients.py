@@ -189,12 +189,16 @@ BEGAN: ContextVar[float | None] = ContextVar("BEGAN", default=None)
 """When the call began that redis-py is to connect for or to send, as `time.perf_counter` says; None for now."""
 
 
+def mark(repeats: bool, began: float) -> None:
+    """Set `REPEATS` and `BEGAN` for what redis-py is about to do; `unmark` is due once `BEGAN` is set."""
+    BEGAN.set(began)
+    REPEATS.set(repeats)
+
+
 def unmark() -> None:
     """Set `REPEATS` and `BEGAN` to their defaults, not to what they were: that may be what an interrupt has left."""
-    if not REPEATS.get():  # asking costs much less than setting
-        REPEATS.set(True)
-    if BEGAN.get() is not None:
-        BEGAN.set(None)
+    REPEATS.set(True)
+    BEGAN.set(None)
 
 
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)

@@ -16,6 +16,7 @@ from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, R
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import ServerUnreachable
+from delayq.model import server_guard
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
@@ -125,10 +126,13 @@ class Executor(ExecutorBase[Client, Cluster]):
         Raises:
             ServerError: the connection failed; calls may or may not have happened.
         """
-        client = self.client
+        client = self._client
+        if client is None or server_guard.blocks:
+            client = self.client
         plain = True
         for call in calls:
-            plain, repeat = plain and call.is_plain, repeat and call.repeats
+            plain = plain and (call.script is not None or call.is_plain)
+            repeat = repeat and call.repeats
         try:
             results = self._send(client, calls, plain, repeat)
             for result in results:
@@ -146,7 +150,8 @@ class Executor(ExecutorBase[Client, Cluster]):
             # An error of redis-py, if another thread closes the connection in use.
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
-            self.leave(client)
+            if self._client is not client:  # it was closed meanwhile
+                self.leave(client)
         return results
 
     def _send(
@@ -154,12 +159,10 @@ class Executor(ExecutorBase[Client, Cluster]):
     ) -> list[Any]:
         sockets, script_cache, began = self._sockets, self._script_cache, time.perf_counter()
         try:
-            if clients.REPEATS.get() is not repeat:
-                clients.REPEATS.set(repeat)
             if plain and sockets is not None:
                 socket = sockets.take(repeat, began)
                 if socket.has_socket:
-                    sent = script_cache.complete(calls)
+                    sent = script_cache.complete(calls) if len(calls) > 1 else calls
                     try:
                         results = sockets.use(
                             socket, [call.words(whole) for call in sent], [call.read for call in sent]
@@ -169,11 +172,12 @@ class Executor(ExecutorBase[Client, Cluster]):
                             raise
                         script_cache.forget()
                     else:
-                        script_cache.note(sent, results)
+                        if sent is not calls:
+                            script_cache.note(sent, results)
                         return results
                 else:
                     sockets.give_back(socket)
-            clients.BEGAN.set(began)
+            clients.mark(repeat, began)
             if sockets is not None:
                 sockets.close()  # in a small pool, they may hold the last connection
             sent = script_cache.complete(calls)
@@ -182,7 +186,8 @@ class Executor(ExecutorBase[Client, Cluster]):
             else:
                 replies = _execute(client, sent, whole)
         finally:
-            clients.unmark()
+            if clients.BEGAN.get() is not None:
+                clients.unmark()
         script_cache.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError | Silent) else call.read(reply)

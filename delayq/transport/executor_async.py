@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 import hiredis
@@ -31,6 +32,7 @@ Client: TypeAlias = clients_async.Client
 
 FAST_BYTES = 64 * 1024  # what asyncio takes at once, without waiting for the server to read
 MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
+_IS_PLAIN = attrgetter("is_plain")
 
 
 class Executor(ExecutorBase[Client, Cluster], LoopBound):
@@ -220,12 +222,12 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             await connection.connect()  # behind sentinels, to the current master
         words: list[Any] = [call.words(whole) for call in calls]
         packet = b"".join(map(hiredis.pack_command, words))
-        fast = stream_of(connection) if len(packet) <= FAST_BYTES and all(call.is_plain for call in calls) else None
+        fast = stream_of(connection) if len(packet) <= FAST_BYTES and all(map(_IS_PLAIN, calls)) else None
         if fast is not None:
             results = await fast.exchange(packet, [call.read for call in calls], self._poll_budget)
         else:
             results = await _talk(client, connection, calls, words, packet)
-        is_replica = any(isinstance(result, ReadOnlyError) for result in results)  # the next call finds the master
+        is_replica = ReadOnlyError in map(type, results)  # the next call finds the master
         if is_replica or (fast is not None and fast.has_rest):
             await connection.disconnect(nowait=True)
         return results

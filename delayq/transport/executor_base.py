@@ -55,6 +55,7 @@ class ExecutorBase(Generic[C, K]):
         Returns:
             the results of all calls, or the DelayqError that the server answered with.
         """
+        self._script_cache.note(calls, results)
         missing = missing_scripts(calls, results)
         if missing:  # a new server, or SCRIPT FLUSH
             try:
@@ -64,6 +65,7 @@ class ExecutorBase(Generic[C, K]):
                     raise
                 self._script_cache.forget()
                 again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
+            self._script_cache.note([calls[i] for i in missing], again)
             for i, result in zip(missing, again, strict=True):
                 results[i] = result
         return [

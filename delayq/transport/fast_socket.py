@@ -18,7 +18,7 @@ from redis import exceptions
 from redis.connection import ConnectionPool, DefaultParser
 
 from delayq.transport import polling
-from delayq.transport.clients import BEGAN
+from delayq.transport.clients import mark
 from delayq.transport.polling import PollBudget
 
 Read: TypeAlias = Callable[[Any], Any]
@@ -37,6 +37,9 @@ class FastSocket:
         pool: lends the connection until `close`.
         budget: of the time for polling, shared with the other connections to its server.
 
+    Attributes:
+        has_socket: whether there is a socket; a server within this process (fakeredis) has none.
+
     Raises:
         redis.exceptions.RedisError: as redis-py does if it cannot connect.
     """
@@ -49,9 +52,11 @@ class FastSocket:
             self._connection = pool.get_connection()
             self._connection.check_health()
             self._socket: Any = getattr(self._connection, "_sock", None)
+            self.has_socket = isinstance(self._socket, socket.socket)
             self._budget = budget
             self._polls_until = 0.0
             self._may_poll = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
+            self._may_move = type(pool).owns_connection is not ConnectionPool.owns_connection
             self._reader = hiredis.Reader(
                 protocolError=exceptions.InvalidResponse,
                 replyError=DefaultParser.parse_error,
@@ -60,11 +65,6 @@ class FastSocket:
         except BaseException:
             self.close(broken=True)
             raise
-
-    @property
-    def has_socket(self) -> bool:
-        """Whether there is a socket; a server within this process (fakeredis) has none."""
-        return isinstance(self._socket, socket.socket)
 
     @property
     def is_ours(self) -> bool:
@@ -82,7 +82,7 @@ class FastSocket:
             redis.exceptions.ConnectionError: it is not there.
             redis.exceptions.TimeoutError: it is silent, or a firewall has forgotten the connection.
         """
-        if not self._pool.owns_connection(self._connection):  # the sentinels have named another master
+        if self._may_move and not self._pool.owns_connection(self._connection):  # sentinels named another master
             raise exceptions.ConnectionError("the connection leads to a server other than the pool's")
         idle = now - self._used_at > _CHECK_AFTER_SECONDS
         if (idle or thoroughly) and self._connection.can_read(timeout=0):
@@ -101,11 +101,11 @@ class FastSocket:
             redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
             redis.exceptions.BusyLoadingError: the server is loading its data and may be ready in a moment.
         """
-        results, refusal, timeout = [], None, self._socket.gettimeout()
-        began = time.perf_counter()
+        results, refusal, began = [], None, time.perf_counter()
         try:
             sent = self._send(commands)
-            if sent > _CHUNK_BYTES and timeout is not None:
+            timeout = self._socket.gettimeout() if sent > _CHUNK_BYTES else None
+            if timeout is not None:
                 self._socket.settimeout(timeout + sent / _SLOWEST)
             polls = self._may_poll and sent < polling.SHORT_BYTES and self._budget.allows(began)
             self._polls_until = began + polling.SECONDS if polls else 0.0
@@ -120,7 +120,7 @@ class FastSocket:
             raise exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
-        if sent > _CHUNK_BYTES:
+        if timeout is not None:
             self._socket.settimeout(timeout)
         now = time.perf_counter()
         if polls:
@@ -221,11 +221,13 @@ class FastSocketPool:
         Raises:
             redis.exceptions.RedisError: there is no connection after redis-py's retries.
         """
+        if not repeats:
+            mark(repeats, began)  # a check may connect
         while True:
             try:
                 fast = self._idle.pop()
             except IndexError:
-                BEGAN.set(began)
+                mark(repeats, began)
                 return FastSocket(self._pool, self._budget)
             if fast.is_ours:
                 try:

@@ -20,7 +20,7 @@ from delayq.model.text import printable_id
 from delayq.web import jobs, request_tasks
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
-from delayq.web.forms import InvalidField, check_selected, field
+from delayq.web.forms import InvalidField, check_choice, check_selected, field
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import who
 from delayq.web.states import WORDS
@@ -57,8 +57,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, form: QueryParams, redaction: Redaction) -> ActionRequest:
         """Read a form that is not confirmed yet; raises InvalidInput."""
         act = form.get("act", "")
-        if act not in ACTIONS:
-            raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(ACTIONS)}")
+        check_choice("action", act, ACTIONS)
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
         check_selected(ids, "message", MOST_IDS, form.get("all") == "1")
         asked = cls(

@@ -16,7 +16,7 @@ from delayq.model.choice import Choice, Found
 from delayq.model.placement import STATES, State
 from delayq.model.units import parse_age, parse_duration
 from delayq.operations.bulk import search
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_choice, field
 from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS
 
@@ -61,8 +61,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         if fields.get("where") in WHERE and fields.get("text"):
             known[fields["where"]] = fields["text"]
         known["bare"] = "bare" in known
-        if known.get("state", "pending") not in STATES:
-            raise InvalidInput(f"unknown state {known['state']!r}; expected one of {', '.join(STATES)}")
+        check_choice("state", known.get("state", "pending"), STATES)
         return cls(**known, redaction=redaction).redacted()
 
     def redacted(self) -> MessageFilter:

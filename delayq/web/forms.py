@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from delayq.errors import InvalidInput
@@ -33,6 +33,12 @@ def field(name: str) -> Iterator[None]:
         raise
     except InvalidInput as error:
         raise InvalidField(name, str(error)) from error
+
+
+def check_choice(what: str, given: str, known: Iterable[str]) -> None:
+    """Raise InvalidInput unless a field has one of its choices."""
+    if given not in (choices := [*known]):
+        raise InvalidInput(f"unknown {what} {given!r}; expected one of {', '.join(choices)}")
 
 
 def check_name(form: Mapping[str, str], kind: str, name: str) -> None:

@@ -18,7 +18,7 @@ from delayq.operations.topics import dead_letters, group_admin, read
 from delayq.web import groups
 from delayq.web.background_tasks import BackgroundTask
 from delayq.web.changes import GROUP, Foreseen, GroupChange, TaskChange
-from delayq.web.forms import check_selected, field, past_time
+from delayq.web.forms import check_choice, check_selected, field, past_time
 from delayq.web.groups import check_known, group_info, known, missing
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 
@@ -56,16 +56,15 @@ class Beginning(NamedTuple):
             now: the server's clock; a length of time is subtracted from it.
         """
         where, text = form.get("where", ""), form.get("position", "").strip()
+        check_choice("position", where, BEGINNINGS)
         if where in _ENDS:
             return cls(where, "", _ENDS[where])
         with field("position"):
             if where == "id":
                 beginning(text, "position")
                 return cls(where, text, text)
-            if where == "time":
-                at = past_time(text, now)
-                return cls(where, at.isoformat(), at)
-        raise InvalidInput(f"unknown position {where!r}; expected one of {', '.join(BEGINNINGS)}")
+            at = past_time(text, now)
+            return cls(where, at.isoformat(), at)
 
     def words(self) -> str:
         """Say it."""
@@ -168,8 +167,7 @@ class DeadLetters(TaskChange, GroupChange):
 
     async def read(self, form: QueryParams) -> None:
         act, places = form.get("act", ""), [*dict.fromkeys(map(place_of, form.getlist("ids")))]
-        if act not in DEAD_ACTIONS:
-            raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(DEAD_ACTIONS)}")
+        check_choice("action", act, DEAD_ACTIONS)
         check_selected(places, "dead letter", MOST_KEYS, form.get("all") == "1")
         until = form.get("until", "0")
         if not (until.isdecimal() and len(until) < 16):  # milliseconds

@@ -15,7 +15,7 @@ from delayq.model.backoff import check_retries
 from delayq.model.envelope import check_header_names
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web import render
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_choice, field
 
 KINDS = {"json": "JSON", "text": "text, sent as a JSON string", "bytes": "bytes, in UTF-8"}
 """The types of a payload in a form."""
@@ -26,8 +26,8 @@ _BYTE = re.compile(r"\(byte (\d{1,9})\)$", re.ASCII)
 def payload_of(form: Mapping[str, str], name: str = "payload") -> Any:
     """Return the payload in a form, JSON exactly as written; raises InvalidField."""
     text, kind = form.get(name, "").replace("\r\n", "\n"), form.get("kind", "json")
-    if kind not in KINDS:
-        raise InvalidField("kind", f"unknown payload type {kind!r}; expected one of {', '.join(KINDS)}")
+    with field("kind"):
+        check_choice("payload type", kind, KINDS)
     return text.encode() if kind == "bytes" else text if kind == "text" else msgspec.Raw(compact(text, name))
 
 

@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 import msgspec
+from starlette.requests import Request
 
 from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model.health import Trouble, badness
 from delayq.model.totals import QueueFigures, Totals, totals
+from delayq.web import path_params
 from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
 from delayq.web.live_part import LivePart
 from delayq.web.queue_list import NamePage, QueueListView, SingleQueue
@@ -273,6 +275,12 @@ class ServerPoller:
             "troubled_topics": len(in_trouble),
             "first_topics": {name: self._topic_round.figures.get(name, {}) for name in first},
         }
+
+
+def watch_of(request: Request) -> ServerPoller:
+    """Return the poller of the server in the path; raises a 404 if there is none."""
+    watches: dict[str, ServerPoller] = request.app.state.watches
+    return watches[path_params.server_of(request).name]
 
 
 def rest(took: float, interval: float) -> float:

@@ -17,7 +17,7 @@ from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim
 from delayq.web.background_tasks import BackgroundTask
 from delayq.web.changes import Change, Foreseen, TaskChange
-from delayq.web.forms import InvalidField, check_selected, field, past_time
+from delayq.web.forms import InvalidField, check_choice, check_selected, field, past_time
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 
 MOST_NAMED = 20  # groups
@@ -95,14 +95,13 @@ class Trim(TaskChange):
 def _plan(form: Mapping[str, str], now: dt.datetime) -> TrimPlan:
     """Read which records to keep from a form; raises InvalidInput."""
     how, text = form.get("how", ""), form.get("keep", "").strip()
+    check_choice("way to trim", how, ("length", "age"))
     with field("keep"):
-        if how == "length":
-            if not (text.isascii() and text.isdecimal() and len(text) < 16):
-                raise InvalidInput(f"{text!r} is not a number of records, 0 or more")
-            return TrimPlan(length=int(text))
         if how == "age":
             return TrimPlan(since_ms=timestamp_ms(past_time(text, now)))
-    raise InvalidInput(f"unknown way to trim {how!r}; expected one of length, age")
+        if not (text.isascii() and text.isdecimal() and len(text) < 16):
+            raise InvalidInput(f"{text!r} is not a number of records, 0 or more")
+        return TrimPlan(length=int(text))
 
 
 def _kept(plan: TrimPlan) -> str:

@@ -15,6 +15,7 @@ WORDS: dict[State, str] = {
     "retry": "retrying",
     "dead": "dead",
     "garbage": "discarded",
+    "held": "held",
 }
 
 
@@ -31,6 +32,7 @@ PHASES: dict[State, Phase] = {
     "unack": Phase("running", "Messages handed out to consumers"),
     "retry": Phase("retrying", "Messages that wait for their next attempt"),
     "dead": Phase("dead", "Messages that failed for good"),
+    "held": Phase("held", "Messages that wait for a group to end"),
 }
 """By the states to which their figures link. A due message is in its old structure until a consumer takes messages."""
 

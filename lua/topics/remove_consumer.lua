@@ -11,7 +11,7 @@
 -- Errors   GROUP     the topic has no such group
 --          CONSUMER  the group has no such consumer
 --          HOLDS     the consumer holds records, and there is no heir
--- Cost     O(n)
+-- Cost     O(consumers + limit log n)
 local group, consumer, heir = ARGV[1], ARGV[2], ARGV[3]
 local members, known = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], group), false
 if members.err then return no_group(members, KEYS[1], group) end

@@ -35,9 +35,10 @@ def peer(tmp_path: Path, program: str) -> PeerProgram:
     [
         (PYTHON, ["huey==3.5.4", "redis==8.1.0"]),
         ("// npm: bullmq@6.7.0 ioredis@6.0.0\nimport x\n", ["bullmq@6.7.0", "ioredis@6.0.0"]),
+        ("// go: github.com/hibiken/asynq@v0.25.1\n//\npackage main\n", ["github.com/hibiken/asynq@v0.25.1"]),
         ('"""delayq itself."""\n', []),
     ],
-    ids=["python", "node", "none"],
+    ids=["python", "node", "go", "none"],
 )
 def test_header_of_a_program_lists_its_packages(text: str, wanted: list[str]):
     assert requirements(text) == wanted
@@ -75,6 +76,12 @@ def test_environment_is_recreated_only_for_other_packages(tmp_path: Path):
     with pytest.raises(NoEnvironment, match="nowhere"):
         command_for(path, tmp_path / "home")
     assert not (made / "made-for").exists()  # the next run tries again
+
+
+def test_go_program_cannot_be_built_without_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoEnvironment, match="go is not installed"):
+        command_for(PEERS / "asynq.go", tmp_path / "home")
 
 
 def test_answer_is_the_last_line(tmp_path: Path):

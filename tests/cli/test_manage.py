@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
 from click.testing import Result
-from delayq.cli import options
+from delayq.cli import app, manage, options
 from delayq.cli.formats import show_date
 
 from delayq import Queue
+from delayq.model.actions import Action, CommandText, Field, Words
 from delayq.model.delivery import Outgoing
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
@@ -286,3 +288,28 @@ def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
     assert queue.dead.requeue("all", 0, steps.append) == 1200
     assert queue.purge("pending", steps.append) == 1200
     assert (sum(steps), len(steps)) == (2400, 9)  # the first step of a requeue only finds the bounds
+
+
+def test_command_that_is_made_from_a_row_takes_its_settings(
+    invoke: Invoke, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    called = list[Any]()
+
+    def touch(_queue: Queue, ids: Any, header: str) -> dict[str, str]:
+        called.append((ids, header))
+        return {"a": "touched", "b": "unknown"}
+
+    header = Field(
+        name="header", label="", placeholder="", size=1, read=lambda text: {"header": text}, is_required=True
+    )
+    rate = Field(name="rate", label="", placeholder="", size=1, read=lambda _: {}, of_matching=True)
+    action = Action(name="touch", done="touched", words=Words("Touch", "touched"), fields=(header, rate))
+    text = CommandText("Touch messages.", "Touch messages of QUEUE.", "delayq touch emails a --header x", "touched {}")
+    monkeypatch.setattr(Queue, "touch", touch, raising=False)
+    monkeypatch.setitem(app.MODULES, "touch", "manage")
+    monkeypatch.setitem(manage.MADE, "touch", manage._made(action, text))
+    done = invoke("touch", "emails", "a", "b", "--header", "x", "--url", redis_server.url)
+    assert (done.exit_code, done.stdout) == (1, "touched a\n")
+    assert called == [(("a", "b"), "x")]
+    assert "'--header'" in invoke("touch", "emails", "a", "--url", redis_server.url).stderr
+    assert "--rate" not in invoke("touch", "--help").stdout

@@ -101,6 +101,10 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.RetryAfter: "runtime/test_engine.py",
     errors.PayloadMismatch: "model/test_typed_payload.py",
     errors.WrongArguments: "contract/test_tasks.py",
+    errors.TaskFailed: "contract/test_results.py",
+    errors.ResultTimeout: "contract/test_results.py",
+    errors.NoResult: "contract/test_results.py",
+    errors.NotKept: "contract/test_results.py",
     errors.UnknownTask: "runtime/test_handler_registry.py",
     errors.ReturnedFalse: "model/test_middleware.py",
     errors.PipelineError: "spark/test_drain_restore.py",
@@ -112,6 +116,7 @@ ELSEWHERE: dict[type[DelayqError], str] = {
 # Base classes, which are raised only as one of their subclasses.
 BRANCHES = [
     DelayqError,
+    errors.ResultError,
     errors.SendError,
     errors.QueueMismatch,
     errors.ServerError,

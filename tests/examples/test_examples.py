@@ -168,6 +168,12 @@ def test_reports_are_written_in_batches_and_only_invalid_ones_are_refused(run: R
 
 
 @pytest.mark.parametrize("run", ["server", pytest.param("embedded store", marks=pytest.mark.full)], indirect=True)
+def test_report_of_a_group_runs_after_all_parts(run: Run):
+    *parts, report = run("group.py").strip().split(", ")
+    assert sorted(parts) == ["2 words", "3 words", "4 words"]
+    assert report == "report on 3 parts"
+
+
 def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     printed = run("chain.py")
     for order in ("order-1", "order-2", "order-3"):

@@ -40,6 +40,11 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@queue.task(results=60)
+def measure(user_id: int) -> float:
+    return user_id / 2
+
+
 @awaited.task(name="fetch again", timeout=5)
 async def fetch_again(url: str) -> bytes:
     return url.encode()
@@ -60,7 +65,19 @@ def test_sends_have_the_types_of_the_functions():
     assert_type(nightly.send(), SentTask[None])
 
 
+def results() -> None:
+    assert_type(measure.send(1).result(timeout=5), float)
+    assert_type(measure.options(results=3600).send(1).result(None), float)
+    assert_type(measure.result("a", timeout=0), float)
+    measure.result(5)  # type: ignore[arg-type]
+    measure.send(1).result("5 s")  # type: ignore[arg-type]
+    measure.options(results="1h")  # type: ignore[arg-type]
+    assert_type(len(measure.send(1).result()), int)  # type: ignore[arg-type]
+
+
 async def sends() -> None:
+    assert_type(await (await fetch.send("x")).result(timeout=5), bytes)
+    assert_type(await fetch.result("a"), bytes)
     assert_type(await fetch.send("x"), aio.SentTask[bytes])
     assert_type(await fetch_again.options(delay=1).send("x"), aio.SentTask[bytes])
     assert_type(await compute.send(1), aio.SentTask[float])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import re
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -436,6 +438,35 @@ def test_observer_can_see_key_usage_with_the_optional_rights(any_server: RedisSe
     for right in added:
         others = [each for each in added if each != right]
         assert tell(any_server, "observer", [*LINES["observer"], *others], sees_keys), right
+
+
+def waits(mine: Queue, root: Queue) -> None:
+    """Wait for the result of a task that another program runs."""
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    sent = root.task(results=60)(double).send(4)
+    waiting = mine.task(results=60)(double)
+    with ThreadPoolExecutor(1) as threads:
+        wait = threads.submit(waiting.result, sent.id, 20)
+        time.sleep(0.2)
+        Consumer(root).drain()
+        assert wait.result() == 8
+    record = mine.result(sent.id)
+    assert record is not None
+    assert record.value == 8
+
+
+WAITING = next(each for each in ON_OCCASION if "[results]" in each)
+
+
+def test_observer_can_wait_for_results_with_the_optional_rights(any_server: RedisServer) -> None:
+    added = ON_OCCASION[WAITING].split()
+    assert tell(any_server, "observer", [*LINES["observer"], *added], waits) == ""
+    for right in added:
+        others = [each for each in added if each != right]
+        assert tell(any_server, "observer", [*LINES["observer"], *others], waits), right
 
 
 SAMPLING = ON_OCCASION[

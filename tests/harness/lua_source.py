@@ -77,6 +77,8 @@ class LuaSource:
         tails = [int(start or 1) for start in re.findall(rf"\bunpack\({table}(?:, *(\d+))?\)", self.body)]
         tails += [1 for _ in re.findall(rf"\bipairs\({table}\)", self.body)]
         for match in re.finditer(rf"(?<!#)\b{table}\[([^\]]+)\]", self.body):
+            if match[1].startswith(f"#{table}"):  # from the end: in the tail
+                continue
             values, open_end = self._values(match[1], match.start())
             if open_end:
                 tails.append(values[0])

@@ -10,7 +10,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any
 
 import pytest
 import redis
@@ -242,3 +243,32 @@ def test_cancelled_async_consumer_leaves_nothing_behind(redis_server: RedisServe
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_queues_share_as_many_threads_as_handlers_run_at_once(redis_server: RedisServer, is_async: bool):
+    names = [f"q{number}" for number in range(20)]
+    seen: set[str] = set()
+    workers: set[str] = set()
+
+    def handle(message: Any) -> None:
+        seen.add(message.queue)
+        workers.update(each.name for each in threading.enumerate() if each.name.startswith("delayq-worker"))
+
+    for name in names:
+        with Queue(name, url=redis_server.url) as queue:
+            fill(queue, 3)
+
+    async def drain() -> int:
+        async with AsyncExitStack() as stack:
+            queues = [await stack.enter_async_context(aio.Queue(each, url=redis_server.url)) for each in names]
+            return await aio.Consumer(queues, handle, concurrency=3).drain()
+
+    if is_async:
+        assert asyncio.run(drain()) == 60
+    else:
+        with ExitStack() as stack:
+            queues = [stack.enter_context(Queue(each, url=redis_server.url)) for each in names]
+            assert Consumer(queues, handle, concurrency=3).drain() == 60
+    assert (seen, workers) == (set(names), {f"delayq-worker-{number}" for number in range(3)})
+    assert eventually(lambda: not any(each.name.startswith("delayq-worker") for each in threading.enumerate()))

@@ -493,6 +493,16 @@ def test_unknown_group_is_named_and_not_created(make: Make):
     assert topic.groups() == []
 
 
+def test_group_with_many_unacked_records_is_destroyed(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing", "0")
+    publish(topic, 1200)
+    while group.poll("a", count=500):
+        pass
+    assert group.destroy() is True
+    assert (topic.groups(), topic.length()) == ([], 1200)
+
+
 def test_destroyed_group_leaves_only_a_mark_that_expires(make: Make, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing")

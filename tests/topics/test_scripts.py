@@ -98,6 +98,17 @@ def stored(client: redis.Redis, keys: TopicKeys) -> list[Any]:
     return contents
 
 
+def test_group_is_destroyed_once_it_holds_no_more_than_the_limit(any_client: redis.Redis):
+    keys = TopicKeys.of_topic("delayq", "t")
+    given(any_client, keys)
+    call = TopicCommands(keys).destroy("g", limit=3)
+    assert call.read(any_client.execute_command(*call.words(whole=True))) == -1
+    assert [row["message_id"] for row in any_client.xpending_range(keys.stream, "g", "-", "+", 10)] == [b"4-0"]
+    assert (any_client.exists(keys.failures("g")), any_client.xlen(keys.buried("g"))) == (0, 1)
+    assert [call.read(any_client.execute_command(*call.words(whole=True))) for _ in range(2)] == [1, 0]
+    assert (any_client.xinfo_groups(keys.stream), any_client.exists(keys.buried("g"))) == ([], 0)
+
+
 STORES = {"publish", "publish_later", "make_group"}
 
 

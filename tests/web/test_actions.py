@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq import Outgoing, Queue
-from delayq.model.actions import ACTIONS, Action
-from delayq.web.api.actions import BODIES
+from delayq.model.actions import ACTIONS, Action, Field, How, Words
+from delayq.web.api.actions import BODIES, Ids, Matching, _body
 from delayq.web.filters import FIELDS
 from tests.harness.waiting import eventually
 from tests.web.conftest import OWN, Client, Enter, token_on
@@ -342,8 +343,22 @@ def test_redrive_counts_requeued_and_checked_letters_separately(
     assert "done 1 message changed, 3 of 3 checked" in told
 
 
-def test_settings_of_actions_have_bodies_and_names_that_no_filter_has():
-    assert {each.name for each in ACTIONS.values() if each.fields} == set(BODIES)
+def test_body_is_made_from_the_settings_of_an_action():
+    named: dict[str, Any] = {"label": "Rate", "placeholder": "", "size": 1, "read": lambda _: {}}
+    fields = (Field(name="delay", is_required=True, **named), Field(name="rate", of_matching=True, **named))
+    action = Action(name="touch", words=Words("Touch", "touched"), fields=fields)
+    kind, every = _body(action, Ids), _body(action, Matching)
+    assert msgspec.convert({"ids": ["a"], "delay": 2.0}, kind).how() == How(delay=2)
+    assert msgspec.convert({"filter": {}, "delay": 2.0}, every).how() == How(delay=2)
+    assert msgspec.convert({"filter": {}, "delay": 2.0, "rate": 5.0}, every).how() == How(delay=2, rate=5)
+    for given in ({"ids": ["a"]}, {"ids": ["a"], "delay": 2, "rate": 5}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(given, kind)
+
+
+def test_settings_of_actions_have_names_that_no_filter_has():
+    made = {field.name for each in ACTIONS.values() if each.name not in BODIES for field in each.fields}
+    assert made <= {*How.__struct_fields__}
     assert not {field.name for each in ACTIONS.values() for field in each.fields} & {
         *FIELDS,
         "act",

@@ -13,13 +13,13 @@ from typing import Any
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import parse
-from delayq.model.placement import STATES, WAITING, State
+from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts, QueueStats
 from delayq.model.show import plural, show_duration
 from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
 from delayq.operations.doctor import scan
-from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, Finding, ailments, is_time
+from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.schedules import look_at_schedules
 from delayq.operations.queue_context import QueueContext
@@ -31,7 +31,7 @@ from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 OVERDUE_MS = 5000  # a consumer takes what is due within a second, even when its bell was lost
 FINDS = 50  # per round trip: each may bring a payload of 1 MiB
 
-HOLDING: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+HOLDING: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead", "held")
 # What is kept beside the structures, how to read it, and in which states a message may have it.
 KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
     ("attempts", "HSCAN", HOLDING),
@@ -42,6 +42,7 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
     **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "reports", "watch"), "hash"),
+    **dict.fromkeys(("members", "groups", "rosters"), "hash"),
     **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",

@@ -112,9 +112,13 @@ def _id(parts: tuple[int, int]) -> str:
 
 
 def destroy(context: TopicContext, group: str) -> Operation[bool]:
-    """Remove a group with its unacked list and dead letters; return whether there was one."""
-    shards = yield from context.opened()
-    return any(list(map(unwrap, (yield [scripts.destroy(group) for scripts in shards]))))
+    """Remove a group with its unacked list and dead letters, in pages; return whether there was one."""
+    shards, existed = (yield from context.opened()), False
+    while shards:
+        replies = list(map(unwrap, (yield [scripts.destroy(group) for scripts in shards])))
+        existed = existed or any(replies)
+        shards = [scripts for scripts, reply in zip(shards, replies, strict=True) if reply < 0]
+    return existed
 
 
 def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | None) -> Operation[int]:

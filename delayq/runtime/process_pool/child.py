@@ -108,7 +108,8 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
             outcome = oc.of_error(error, message)
     trace = cause = None
     if isinstance(outcome, oc.Done):
-        outcome = oc.DONE  # nobody needs the value, which may be one that cannot be pickled
+        if not isinstance(outcome.value, oc.KeptValue):
+            outcome = oc.DONE  # nobody needs the value, which may be one that cannot be pickled
     elif isinstance(outcome, oc.Failed | oc.Dead) and outcome.cause is not None:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:

@@ -20,6 +20,7 @@ from delayq import signals
 from delayq.errors import DelayqError, InvalidInput
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
+from delayq.model.outcome import RemoteTraceback
 from delayq.runtime.group_watcher import GroupWatcher
 from delayq.runtime.process_pool import child
 from delayq.runtime.process_pool.job import ProcessJob
@@ -46,13 +47,6 @@ class ProcessDied(Exception):
 
 class TookTooLong(Exception):
     """A handler exceeded its time limit."""
-
-
-class RemoteTraceback(Exception):
-    """Shows the traceback of an error in another process, as text."""
-
-    def __str__(self) -> str:
-        return f"in its process\n{self.args[0]}"
 
 
 def check_program() -> None:

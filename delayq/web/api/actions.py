@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +28,8 @@ from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, field
 from delayq.web.routes import ACT
 
+T = TypeVar("T", bound=Given)
+
 
 class Ids(Given):
     """The messages to act on: 1 to 500."""
@@ -36,7 +38,7 @@ class Ids(Given):
 
     def how(self) -> How:
         """Return the settings of the action; raises InvalidInput."""
-        return How()
+        return _how(self)
 
 
 class IdsAt(Ids):
@@ -79,7 +81,7 @@ class Matching(Given):
 
     def how(self) -> How:
         """Return the settings of the action; raises InvalidInput."""
-        return How()
+        return _how(self)
 
     def typed(self) -> dict[str, str]:
         """Return what the form of the action shows after a dry run."""
@@ -145,7 +147,31 @@ BODIES: dict[str, tuple[type[Ids], type[Matching]]] = {
     "reschedule": (IdsAt, MatchingAt),
     "requeue": (IdsLater, MatchingLater),
 }
-"""The bodies of the actions that have settings."""
+"""The bodies of the actions whose settings are not named as in `How`."""
+
+
+def _body(action: Action, base: type[T]) -> type[T]:
+    """Return the body of a request: that of `BODIES`, or `base` with the settings under their names in `How`."""
+    if action.name in BODIES or not action.fields:
+        return next((each for each in BODIES.get(action.name, ()) if issubclass(each, base)), base)
+    fields = [each for each in action.fields if base is Matching or not each.of_matching]
+    known = {each.name: (each.name, each.type, each.default) for each in msgspec.structs.fields(How)}
+    about = "".join(f"    {each.name}: {each.hint or each.label}\n" for each in fields)
+    text = f"{base.__doc__}\n\nAttributes:\n{about}" if base is Ids else f"{base.__doc__}{about}"
+    made: Any = msgspec.defstruct(
+        f"{base.__name__}{action.name.title()}",
+        [known[each.name][:2] if each.is_required else known[each.name] for each in fields],
+        bases=(base,),
+        kw_only=True,
+        namespace={"__doc__": text},
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def _how(body: msgspec.Struct) -> How:
+    """Return the settings that a body has under their names in `How`."""
+    known = How.__struct_fields__
+    return How(**{name: getattr(body, name) for name in body.__struct_fields__ if name in known})
 
 
 def _named(action: Action) -> Operation:
@@ -160,8 +186,8 @@ def _named(action: Action) -> Operation:
             line["told"] = f"{done:,} of {len(outcomes):,}"
         return Outcomes(outcomes=outcomes, done=done)
 
-    kind, _ = BODIES.get(action.name, (Ids, Matching))
-    return _operation(run, f"{action.name}_messages", action, action.about, kind, f"messages/{action.name}")
+    path = f"messages/{action.name}"
+    return _operation(run, f"{action.name}_messages", action, action.about, _body(action, Ids), path)
 
 
 def _matching(action: Action) -> Operation:
@@ -179,9 +205,8 @@ def _matching(action: Action) -> Operation:
             name = error.field if error.field in body.__struct_fields__ else f"filter.{error.field}"
             raise InvalidField(name, str(error)) from error
 
-    _, kind = BODIES.get(action.name, (Ids, Matching))
-    path = f"messages/{action.name}-matching"
-    return _operation(run, f"{action.name}_matching", action, action.about_matching, kind, path, 202)
+    path, body = f"messages/{action.name}-matching", _body(action, Matching)
+    return _operation(run, f"{action.name}_matching", action, action.about_matching, body, path, 202)
 
 
 def _purge(action: Action) -> Operation:

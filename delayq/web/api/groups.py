@@ -230,8 +230,8 @@ async def get_group(request: Request) -> GroupDetail:
         unacked = await group.unacked(count=MOST_LISTED)
     return GroupDetail(
         group=of(Group, info),
-        consumers=[of(GroupConsumer, each, idle_seconds=each.idle) for each in members[:MOST_LISTED]],
-        unacked=[of(UnackedRecord, each, idle_seconds=each.idle) for each in unacked],
+        consumers=[of(GroupConsumer, each) for each in members[:MOST_LISTED]],
+        unacked=[of(UnackedRecord, each) for each in unacked],
     )
 
 

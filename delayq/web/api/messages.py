@@ -48,6 +48,8 @@ class Message(Answer):
         task: the task that it is for, or null.
         schedule: the schedule that it is an occurrence of, or null.
         slot: the time in its schedule, or null.
+        group: the group that it waits, or waited, for, or null.
+        member_of: the group that it belongs to until it ends, or null.
         timeout_seconds: the time limit of each run; null if its sender set none.
         payload_kind: "json" if the payload is in `payload`, "bytes" if it is in `payload_base64`, "unread" if it is too
             large for a list, "gone" if there is none.
@@ -74,6 +76,8 @@ class Message(Answer):
     task: str | None
     schedule: str | None
     slot: dt.datetime | None
+    group: str | None
+    member_of: str | None
     headers: HeaderValues
     payload_kind: PayloadKind
     payload_bytes: int | None
@@ -289,7 +293,7 @@ async def get_history(request: Request, query: HistoryQuery) -> History:
         with field("after"):
             raise InvalidInput(f"after: {query.after!r} is not the next of an earlier answer")
     events, after = await _look(request, query.after or NEWEST)
-    return History(events=[of(LedgerEvent, each, late_seconds=each.late) for each in events], next=after or None)
+    return History(events=[of(LedgerEvent, each) for each in events], next=after or None)
 
 
 async def _look(request: Request, place: str) -> tuple[list[Event], str]:
@@ -313,6 +317,7 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     fields = payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
     shown = redaction.info(msgspec.structs.replace(info, envelope=None))
     fields |= {"task": info.task, "schedule": info.schedule, "slot": info.slot, "timeout_seconds": info.timeout}
+    fields |= {"group": info.group}
     return of(Message, shown, headers=header_values(shown.headers), **fields)
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from delayq.model.configuration import Configuration, changes
 from delayq.model.health import Trouble
-from delayq.model.rates import Rates
+from delayq.model.queue_stats import QueueStats
 from delayq.model.settings import SETTINGS
 from delayq.model.units import MAX_PAUSE_MS
 from delayq.web import audit, jobs, path_params
@@ -21,7 +21,7 @@ from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, of
 from delayq.web.forms import field
-from delayq.web.poller import ServerPoller
+from delayq.web.poller import watch_of
 from delayq.web.queue_list import PAGE, QueueListView
 from delayq.web.routes import ACT, VIEW
 from delayq.web.snapshot import QueueSnapshot
@@ -111,26 +111,12 @@ class Queues(Answer):
     next: str | None
 
 
-class Counters(Answer):
-    """The totals since the queue was created."""
-
-    sent: int
-    replaced: int
-    promoted: int
-    delivered: int
-    acked: int
-    nacked: int
-    released: int
-    lease_lost: int
-    died: int
-    requeued: int
-    rescheduled: int
-    expired: int
-    cancelled: int
-    purged: int
-    collected: int
-    adjusted: int
-    held_back: int
+Counters = msgspec.defstruct(
+    "Counters",
+    [(name, int) for name in QueueStats.COUNTERS],
+    bases=(Answer,),
+    namespace={"__doc__": "The totals since the queue was created."},
+)
 
 
 class Queue(Answer):
@@ -143,7 +129,7 @@ class Queue(Answer):
 
     summary: QueueSummary
     configuration: Configuration
-    counters: Counters
+    counters: Counters  # type: ignore[valid-type]
 
 
 class HeldMessage(Answer):
@@ -277,7 +263,7 @@ async def list_queues(request: Request, query: QueuesQuery) -> Queues:
     """List a page of a server's queues, with their counts, rates and troubles."""
     view = QueueListView(name=query.name.strip(), troubled=query.troubled, start=query.start, rows=query.limit)
     await path_params.server_of(request).all_names("queue")  # the view of a browser need not be of all
-    seen = await _watch(request).now(view)
+    seen = await watch_of(request).now(view)
     if seen.error:
         raise HTTPException(503, seen.error)
     queues = [_summary(each) for each in seen.queues]
@@ -287,7 +273,7 @@ async def list_queues(request: Request, query: QueuesQuery) -> Queues:
 async def get_queue(request: Request) -> Queue:
     """Return the counts, rates, troubles and configuration of a queue."""
     queue = await path_params.queue_of(request)
-    seen = await _watch(request).look_at(queue.name)
+    seen = await watch_of(request).look_at(queue.name)
     if seen.error:
         raise HTTPException(503, seen.error)
     return Queue(summary=_summary(seen), configuration=await queue.configuration(), counters=of(Counters, seen.stats))
@@ -343,35 +329,15 @@ async def examine_queue(request: Request) -> Task:
     return await begun(task)
 
 
-def _watch(request: Request) -> ServerPoller:
-    watches: dict[str, ServerPoller] = request.app.state.watches
-    return watches[path_params.server_of(request).name]
-
-
 def _summary(seen: QueueSnapshot) -> QueueSummary:
     return of(
         QueueSummary,
         seen.stats,
         name=seen.name,
         alive_consumers=seen.alive,
-        rates=_rates(seen.rates) if seen.rates else None,
+        rates=of(QueueRates, seen.rates) if seen.rates else None,
         troubles=list(seen.troubles),
         error=seen.error or None,
-    )
-
-
-def _rates(seen: Rates) -> QueueRates:
-    return of(
-        QueueRates,
-        seen,
-        sent_per_second=seen.sent,
-        delivered_per_second=seen.delivered,
-        acked_per_second=seen.acked,
-        failed_per_second=seen.failed,
-        lateness_p50_seconds=seen.lateness_p50,
-        lateness_p99_seconds=seen.lateness_p99,
-        handler_time_p50_seconds=seen.handler_time_p50,
-        handler_time_p99_seconds=seen.handler_time_p99,
     )
 
 

@@ -28,6 +28,7 @@ from delayq.web.api.values import (
     Retries,
     Seconds,
     Timeout,
+    arguments,
     check_moments,
     check_times,
     envelope_of,
@@ -188,18 +189,9 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
         raise InvalidField("name", f"a program declares schedule {body.name} in its code: choose another name")
     async with audit.audited(request, "add-schedule", queue=queue.name, schedule=body.name):
         added = await queue.schedules.add(
-            body.name,
-            body.when,
-            None if payload is UNSET else payload,
-            timezone=body.timezone,
-            missed=body.missed,
-            grace=body.grace_seconds,
-            start=body.start,
-            end=body.end,
-            jitter=body.jitter_seconds,
-            max_retries=body.max_retries,
+            payload=None if payload is UNSET else payload,
             headers=headers_of(body.headers) or None,
-            timeout=body.timeout_seconds,
+            **arguments(body, "payload", "payload_base64", "headers"),
         )
     return schedule(added, render.redaction(request))
 
@@ -230,9 +222,6 @@ def schedule(seen: model.Schedule, redaction: Redaction) -> Schedule:
     return of(
         Schedule,
         seen,
-        grace_seconds=seen.grace,
-        jitter_seconds=seen.jitter,
-        timeout_seconds=seen.timeout,
         headers=header_values(redaction.headers(seen.headers)),
         **payload_fields(envelope_of(seen.payload), redaction),
     )

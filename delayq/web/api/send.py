@@ -26,10 +26,12 @@ from delayq.web.api.values import (
     Retries,
     Seconds,
     Timeout,
+    arguments,
     check_due,
     check_moments,
     check_times,
     headers_of,
+    of,
     payload_of,
     prefixed,
     required_payload,
@@ -190,7 +192,7 @@ async def _sent(queue: Queue, messages: list[Outgoing]) -> list[SentMessage]:
 
 def sent(done: SentMessage) -> Sent:
     """Return the result of a send as an answer has it."""
-    return Sent(id=done.id, due_at=done.due_at, created=done.created)
+    return of(Sent, done)
 
 
 def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
@@ -208,19 +210,8 @@ def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
         payload = required_payload(given.payload, given.payload_base64)
         with field("task"):
             header_of(given.task, payload)
-        return Outgoing(
-            payload,
-            delay=given.delay_seconds,
-            at=given.at,
-            id=given.id,
-            on_conflict=given.on_conflict,
-            expires_in=given.expires_in_seconds,
-            max_retries=given.max_retries,
-            headers=headers_of(given.headers) or None,
-            unique_for=given.unique_for_seconds,
-            timeout=given.timeout_seconds,
-            task=given.task,
-        )
+        options = arguments(given, "payload", "payload_base64", "headers")
+        return Outgoing(payload, headers=headers_of(given.headers) or None, **options)
 
 
 OPERATIONS = [

@@ -64,9 +64,6 @@ async def get_server(request: Request) -> Server:
         Server,
         health,
         name=found.name,
-        clock_offset_seconds=health.clock_offset,
-        used_memory_bytes=health.used_memory,
-        maxmemory_bytes=health.maxmemory,
         dangers=[str(each) for each in health.dangers()],
         queues=len(names),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -48,12 +49,19 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 PayloadKind: TypeAlias = Literal["json", "bytes", "unread", "gone"]
 
 A = TypeVar("A", bound=msgspec.Struct)
+_UNIT = re.compile("_(seconds|per_second|bytes)$")
 
 
 def of(kind: type[A], seen: Any, **more: Any) -> A:
-    """Make an answer from the attributes of `seen` that match its fields, and from `more`."""
-    known = {name: getattr(seen, name) for name in kind.__struct_fields__ if name not in more and hasattr(seen, name)}
+    """Make an answer from the attributes of `seen` that match its fields, with or without a unit, and from `more`."""
+    names = {name: name if hasattr(seen, name) else _UNIT.sub("", name) for name in kind.__struct_fields__}
+    known = {name: getattr(seen, own) for name, own in names.items() if name not in more and hasattr(seen, own)}
     return kind(**known | more)
+
+
+def arguments(given: Given, *left_out: str) -> dict[str, Any]:
+    """Return the fields of a request as the arguments of a method, which have no unit in their names."""
+    return {_UNIT.sub("", name): getattr(given, name) for name in given.__struct_fields__ if name not in left_out}
 
 
 def payload_fields(envelope: Envelope | None, redaction: Redaction, size: int | None = None) -> dict[str, Any]:

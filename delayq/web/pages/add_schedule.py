@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from delayq.aio import Queue
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
 from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence
-from delayq.model.occurrence import Missed, Plan, make_plan
+from delayq.model.occurrence import Plan, make_plan
 from delayq.model.schedule import Schedule
 from delayq.model.time_zones import check_zone
 from delayq.model.units import from_ms, parse_moment, timestamp_ms
@@ -22,7 +22,7 @@ from delayq.operations import schedules
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_choice, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, payload_of, retries_of, timeout_of
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
@@ -163,8 +163,8 @@ def _draft(form: Mapping[str, str]) -> Draft:
 
 def _missed(form: Mapping[str, str]) -> str:
     missed = form.get("missed", "once")
-    if missed not in get_args(Missed):
-        raise InvalidField("missed", f"unknown choice {missed!r}; expected one of {', '.join(MISSED)}")
+    with field("missed"):
+        check_choice("choice", missed, MISSED)
     return missed
 
 

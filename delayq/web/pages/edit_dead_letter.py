@@ -13,11 +13,10 @@ from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
-from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
+from delayq.model.units import from_ms, timestamp_ms
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
-from delayq.web.forms import field
-from delayq.web.message_fields import check_shown, compact, json_headers
+from delayq.web.message_fields import check_shown, compact, delay_of, json_headers, timeout_of
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
@@ -43,14 +42,8 @@ async def edit(request: Request) -> Response:
     if "payload" in form:
         text = form["payload"].replace("\r\n", "\n")
         payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(compact(text, "payload"))
-    with field("delay"):
-        delay = parse_duration(form.get("delay") or "0")
-        delay_ms(delay)  # checks it
-    timeout: Any = msgspec.UNSET
-    if "timeout" in form:
-        with field("timeout"):
-            timeout = parse_duration(form["timeout"]) if form["timeout"].strip() else None
-            lease_ms(timeout or 1, "timeout")  # checks it
+    delay = delay_of(form, "delay") or 0
+    timeout: Any = timeout_of(form) if "timeout" in form else msgspec.UNSET
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
             notice = f"{message_id} is scheduled again with your changes."

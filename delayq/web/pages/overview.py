@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from delayq.web import audit, path_params, render, sse
+from delayq.web import audit, render, sse
 from delayq.web.filters import quoted
 from delayq.web.live_part import LivePart
-from delayq.web.poller import ServerPoller, ServerSnapshot
+from delayq.web.poller import ServerPoller, ServerSnapshot, watch_of
 from delayq.web.queue_list import LEAST_PAGE, PAGE, SORTS, QueueListView
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
@@ -34,18 +34,15 @@ async def overview(request: Request) -> Response:
 
 async def queues(request: Request) -> Response:
     """Show a page of one server's queues."""
-    name = path_params.server_of(request).name
-    return await _page(request, {name: request.app.state.watches[name]}, PAGE)
+    watch = watch_of(request)
+    return await _page(request, {watch.server.name: watch}, PAGE)
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
     """Stream the first queues of each server, or a page of one server's queues, whenever they change."""
-    watches: dict[str, ServerPoller] = request.app.state.watches
-    if "server" in request.path_params:
-        name = path_params.server_of(request).name
-        watches = {name: watches[name]}
+    watches = [watch_of(request)] if "server" in request.path_params else request.app.state.watches.values()
     view = QueueListView.of(request.query_params)
-    return sse.stream(request, *(_parts(request, watch, view) for watch in watches.values()))
+    return sse.stream(request, *(_parts(request, watch, view) for watch in watches))
 
 
 async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int) -> Response:

@@ -15,7 +15,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.live_part import LivePart
 from delayq.web.pages import overview, queue_charts, queue_limits
-from delayq.web.poller import ServerPoller
+from delayq.web.poller import watch_of
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
@@ -27,7 +27,7 @@ async def queue(request: Request) -> Response:
     """Show a queue."""
     found = await path_params.queue_of(request)
     seen, drawn, limits, many = await asyncio.gather(
-        _watch(request).look_at(found.name),
+        watch_of(request).look_at(found.name),
         queue_charts.drawn(request, found),
         queue_limits.used(request, found),
         tab_counts.schedules(found),
@@ -51,7 +51,7 @@ async def pause(request: Request) -> Response:
         seconds = _seconds(length) if length else None
     async with audit.audited(request, "pause", queue=found.name, length=length or None):
         await found.pause(seconds)
-    _watch(request).outdate(found.name)
+    watch_of(request).outdate(found.name)
     until = f" for {length}" if length else ""
     return back(f"{found.name} is paused{until}: running messages finish, and no new ones start.")
 
@@ -69,17 +69,12 @@ async def resume(request: Request) -> Response:
     found, back = await path_params.queue_of(request), overview.returning(request)
     async with audit.audited(request, "resume", queue=found.name):
         await found.resume()
-    _watch(request).outdate(found.name)
+    watch_of(request).outdate(found.name)
     return back(f"{found.name} is resumed.")
 
 
-def _watch(request: Request) -> ServerPoller:
-    watch: ServerPoller = request.app.state.watches[request.path_params["server"]]
-    return watch
-
-
 async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
-    async for snapshot in _watch(request).following(SingleQueue(name)):
+    async for snapshot in watch_of(request).following(SingleQueue(name)):
         for seen in snapshot.queues or [unreadable(name, snapshot.error)]:
             now = render.render(request, "_queue.html", seen=seen)
             counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive)

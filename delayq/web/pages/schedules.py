@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio import Queue
-from delayq.errors import InvalidInput
 from delayq.model.actions import SCHEDULE_ACTIONS
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import word_of
 from delayq.web.error_pages import back_on
+from delayq.web.forms import check_choice
 from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
@@ -68,8 +68,7 @@ async def run(request: Request) -> Response:
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
     asked = form.get("act", "")
-    if asked not in SCHEDULE_ACTIONS:
-        raise InvalidInput(f"unknown action {asked!r}; expected one of {', '.join(SCHEDULE_ACTIONS)}")
+    check_choice("action", asked, SCHEDULE_ACTIONS)
     action, tasks = SCHEDULE_ACTIONS[asked], request.app.state.tasks
     notice = "Already done."
     with tasks.once(f"{word_of(form)} {asked} {name}") as is_new:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from delayq.aio import Queue
 from delayq.errors import DuplicateMessage, PayloadNotSerializable, PayloadTooLarge
-from delayq.model.delivery import OnConflict, SentMessage
+from delayq.model.delivery import SentMessage
 from delayq.model.envelope import JSON
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
@@ -24,7 +24,7 @@ from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.filters import quoted, unquoted
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_choice, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, retries_of, timeout_of
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.request_context import visit
@@ -127,8 +127,8 @@ def _options(form: QueryParams, once: str) -> dict[str, Any]:
     it sends one message.
     """
     on_conflict = form.get("on_conflict", "ignore")
-    if on_conflict not in get_args(OnConflict):
-        raise InvalidField("on_conflict", f"unknown choice {on_conflict!r}; expected one of {', '.join(CONFLICTS)}")
+    with field("on_conflict"):
+        check_choice("choice", on_conflict, CONFLICTS)
     with field("id"):
         message_id = check_id(form.get("id", "").strip() or once)
     payload, task = payload_of(form), form.get("task") or None

@@ -14,7 +14,7 @@ from delayq.web import charts, path_params, render
 from delayq.web.charts import Chart, LagCount
 from delayq.web.group_changes import BEGINNINGS
 from delayq.web.payloads import preview_of_record
-from delayq.web.poller import ServerPoller
+from delayq.web.poller import watch_of
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import in_turns
 from delayq.web.routes import VIEW, Page
@@ -28,7 +28,7 @@ MOST_TEXT = 300  # characters of a record
 async def topic(request: Request) -> Response:
     """Show a topic; this does not append due records."""
     found, redaction = await path_params.topic_of(request), render.redaction(request)
-    watch: ServerPoller = request.app.state.watches[request.path_params["server"]]
+    watch = watch_of(request)
     before = request.query_params.get("before", "")
     records = await found.execute(read.records_before, place_of(before) if before else None, PAGE + 1)
     seen = await watch.topics.look(found.name)

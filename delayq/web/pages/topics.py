@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.web import path_params, render
-from delayq.web.poller import ServerPoller
+from delayq.web.poller import watch_of
 from delayq.web.render import NavLink
 from delayq.web.routes import VIEW, Page
 from delayq.web.topic_snapshot import TopicSnapshot
@@ -22,7 +22,7 @@ async def topics(request: Request) -> Response:
     server, after = path_params.server_of(request), request.query_params.get("after", "")
     names = [name for name in await server.topic_names() if name > after]
     await server.check_answers()  # the list of names outlives a server that stops answering
-    watch: ServerPoller = request.app.state.watches[server.name]
+    watch = watch_of(request)
     rows: list[TopicSnapshot] = []
     for start in range(0, min(PAGE, len(names)), AT_ONCE):
         listed = names[start : min(PAGE, start + AT_ONCE)]

@@ -254,6 +254,7 @@ OPERATIONS: dict[str, Operation] = {
     "now": Operation(lambda q, _: q.now(["failed", "later", "held-0", "nobody"]), ("Queue.now",)),
     "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),
     "history": Operation(lambda q, _: q.history("later"), ("Queue.history",)),
+    "result": Operation(lambda q, _: q.result("later"), ("Queue.result",)),
     "why": Operation(lambda q, _: q.why("later").partition(" until ")[0], ("Queue.why",)),
     "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
     "page": Operation(lambda q, _: [known(info) for info in q.page("dead", limit=2).messages], ("Queue.page",)),

@@ -24,16 +24,23 @@ STATE: dict[str, Any] = {
     "errors": {"u": "E", "withdrawn": "E", "t": "E", "d": "E"},
     "reasons": {"d": "exhausted"},
     "cancelled": {"withdrawn"},
-    "messages": dict.fromkeys(["p", "q", "r1", "r2", "u", "lost", "withdrawn", "t", "d", "g", "stray"], "{}"),
-    "stats": {"sent": 10},
+    "messages": dict.fromkeys(["p", "q", "r1", "r2", "u", "lost", "withdrawn", "t", "d", "g", "stray", "then"], "{}"),
+    "stats": {"sent": 11},
     "schedules": {"nightly": "{}"},
     "armed": {"nightly": NOW},
+    "meta": {"needs": "5 0.1.0"},
+    "held": {"then": NOW - 9},
+    "members": {"u": "team"},
+    "groups": {"team": f"w 2 1 0 {NOW - 9} 0 +5 then"},
+    "rosters": {"team": "u\ngone"},
 }
 
 HELD = ("u", "1.0.0.0-0")
+KEPT = (60_000, "token", "done", NOW, 2, "me", "3")
 
 CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "ack": lambda scripts: scripts.ack([HELD]),
+    "ack_result": lambda scripts: scripts.ack_result([(*HELD, KEPT)]),
     "acquire_slot": lambda scripts: scripts.acquire_slot(
         [KeyedDelivery("k", "lost", "0.0.0.0-0", NOW), KeyedDelivery("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
@@ -84,8 +91,15 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
             KeptMessage("p", NOW, b"{}"),
         ],
     ),
+    "results": lambda scripts: scripts.results([("p", ""), ("u", "token"), ("gone", "")]),
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
+    "send_group": lambda scripts: scripts.send_group(
+        "new", "w", [("last", "+9", b"{}"), ("m", "+0", b"{}"), ("g", str(NOW - 1), b"{}")], waits=True
+    ),
+    "group": lambda scripts: scripts.group("team"),
+    "cancel_group": lambda scripts: scripts.cancel_group("team"),
+    "sweep_groups": lambda scripts: scripts.sweep_groups(),
     "sample": lambda scripts: scripts.sample(["sent", "acked"]),
     "send": lambda scripts: scripts.send([("new", str(NOW - 1), b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
     "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),
@@ -108,9 +122,11 @@ READ_ONLY = {
     "consumers",
     "fitting",
     "get",
+    "group",
     "held_keys",
     "history",
     "ledger_extent",
+    "results",
     "stats",
     "upcoming",
     "usage",

@@ -41,6 +41,7 @@ READ = {
 
 
 NONE_LARGE = ("large", "0")
+GROUPED = ("members", "groups", "rosters")
 
 
 class RawQueue:
@@ -96,7 +97,18 @@ class RawQueue:
                 pipe.mset({self.keys.message(each): envelope for each, envelope in value.items()})
                 continue
             key = getattr(self.keys, name)
-            if name in {"attempts", "errors", "reasons", "stats", "meta", "schedules", "parked", "reports", "watch"}:
+            if name in {
+                "attempts",
+                "errors",
+                "reasons",
+                "stats",
+                "meta",
+                "schedules",
+                "parked",
+                "reports",
+                "watch",
+                *GROUPED,
+            }:
                 pipe.hset(key, mapping=value)
             elif isinstance(value, dict):
                 pipe.zadd(key, value)

@@ -1,0 +1,164 @@
+"""Groups of messages: a message that waits until all others of a group have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from delayq.errors import DuplicateMessage, InvalidInput, OtherShard, QueueFull
+from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.message_group import MODES, MessageGroup, OnDead, SentGroup, read_group
+from delayq.model.text import decode_id
+from delayq.model.units import from_ms
+from delayq.model.validation import check_id
+from delayq.operations.encode import MAX_THEN_BYTES, EncodedMessage, encode_at, fresh_id, no_outgoing
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.send import asked_ms, prepared, within_middleware
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+
+MAX_MEMBERS = 1000
+CANCELS_A_TRIP = 100
+EXISTS, ID_EXISTS, IS_FULL = -1, -2, -3
+
+
+class _Named(NamedTuple):
+    """A group to send; `named` if the caller chose its id."""
+
+    id: str
+    dead: OnDead
+    named: bool
+
+
+def send_group(
+    context: QueueContext, messages: Iterable[Outgoing], then: Outgoing | None, name: str | None, dead: OnDead
+) -> Operation[SentGroup]:
+    """Send a group, all of it or nothing, within the queue's middleware."""
+    members = _members(messages)
+    if dead not in MODES:
+        raise InvalidInput(f"unknown dead {dead!r}; expected one of {', '.join(MODES)}")
+    given = members if then is None else [then, *members]
+    _check_options(given)
+    for each in ([] if name is None else [name]) + [each.id for each in given if each.id is not None]:
+        check_id(each)
+    yield from prepared(context)
+    named = name or next((each.id for each in given if each.id is not None), None)
+    group = name or fresh_id(context)
+    home = context.shard(named or group)
+    while name is None and context.shard(group) is not home:
+        group = fresh_id(context)
+    if context.shard(group) is not home:
+        raise _other_shard(group)
+
+    def send(outgoing: Sequence[Outgoing]) -> Operation[list[SentMessage]]:
+        encoded = _encoded(context, outgoing, home, None if then is None else group)
+        return (yield from _send(context, home, _Named(group, dead, name is not None), encoded, then is not None))
+
+    sents = yield from within_middleware(context, given, send)
+    return SentGroup(group, sents if then is None else sents[1:])
+
+
+def _members(messages: Iterable[Outgoing]) -> list[Outgoing]:
+    if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
+        raise InvalidInput(f"{messages!r} is not a list: give send_group a list of Outgoing(payload, …)")
+    members = list(islice(messages, MAX_MEMBERS + 1))
+    if len(members) > MAX_MEMBERS:
+        raise InvalidInput(f"the group has more than {MAX_MEMBERS:,} members: send several groups")
+    return members
+
+
+def _check_options(given: Sequence[Outgoing]) -> None:
+    for message in given:
+        if not isinstance(message, Outgoing):
+            raise no_outgoing(message, "send_group")
+        if message.unique_for is not None:
+            raise InvalidInput(f"unique_for={message.unique_for!r} is not allowed in a group: leave it out")
+        if message.on_conflict == "replace":
+            raise InvalidInput('on_conflict="replace" is not allowed in a group: its ids must be new')
+
+
+def _encoded(
+    context: QueueContext, outgoing: Sequence[Outgoing], home: QueueCommands, group: str | None
+) -> list[EncodedMessage]:
+    """Check and encode messages; with a `group`, the first of them waits for it."""
+    encoded: dict[str, EncodedMessage] = {}
+    for number, message in enumerate(outgoing):
+        each = encode_at(context, message, home, None if number else group)
+        if context.shard(each.id) is not home:
+            raise _other_shard(each.id)
+        if each.id in encoded:
+            raise InvalidInput(f"message id {each.id!r} is twice in the group: give each message its own id")
+        encoded[each.id] = each
+    if sum(len(each.envelope) for each in encoded.values()) > MAX_THEN_BYTES:
+        raise InvalidInput(f"the messages of the group take more than {MAX_THEN_BYTES} bytes: send several groups")
+    return list(encoded.values())
+
+
+def _other_shard(name: str) -> OtherShard:
+    return OtherShard(
+        f"id {name!r} belongs to another shard than the other ids of the group, and a group lives on one: leave ids "
+        "out to get some that fit"
+    )
+
+
+def _send(
+    context: QueueContext, home: QueueCommands, group: _Named, encoded: Sequence[EncodedMessage], waits: bool
+) -> Operation[list[SentMessage]]:
+    triples = [(each.id, f"{each.due}", each.envelope) for each in encoded]
+    has_names = any(each.named for each in encoded)
+    reply = yield from execute(home.send_group(group.id, MODES[group.dead], triples, waits, has_names))
+    code = reply[0] if reply else 0
+    if code == ID_EXISTS:
+        raise DuplicateMessage(
+            f"message id {decode_id(reply[1])!r} exists already: nothing of group {group.id!r} was stored; give "
+            "another id, or leave it out",
+            [],
+        )
+    if code == IS_FULL:
+        text = (
+            f"queue {context.name} is full, with max_length {int(reply[1]):,}: nothing of group {group.id!r} was "
+            "stored; send it again once messages have been handled, or configure a higher max_length"
+        )
+        ids = [each.id for each in encoded]
+        raise QueueFull(text, [], list(range(len(encoded))), ids, int(reply[1]))
+    asked = [from_ms(asked_ms(context, each.due)) for each in encoded]
+    if code != EXISTS:  # the due time of the one that waits is not known yet
+        dues = asked[:waits] + list(map(from_ms, reply))
+        return [SentMessage(each.id, due, True) for each, due in zip(encoded, dues, strict=True)]
+    if not group.named:  # this very call has sent it, before the connection broke
+        return [SentMessage(each.id, due, True) for each, due in zip(encoded, asked, strict=True)]
+    found = yield from execute(home.group(group.id))
+    ids = [each.id for each in encoded[:waits]] + (found.roster if found else [])
+    asked += [from_ms(asked_ms(context, "+0"))] * len(ids)
+    return [SentMessage(each, due, False) for each, due in zip(ids, asked, strict=False)]
+
+
+def group(context: QueueContext, name: str) -> Operation[MessageGroup | None]:
+    """Return a group; None if there is none, or it ended more than an hour ago."""
+    check_id(name)
+    yield from context.opened()
+    found = yield from execute(context.shard(name).group(name))
+    return None if found is None else read_group(name, found.record, found.dead)
+
+
+def cancel_group(context: QueueContext, name: str) -> Operation[int]:
+    """Cancel the message that waits for a group, then its members; return how many messages were cancelled."""
+    check_id(name)
+    yield from context.opened()
+    scripts = context.shard(name)
+    found = yield from execute(scripts.cancel_group(name))
+    if found is None:
+        return 0
+    count, ids = found
+    for start in range(0, len(ids), CANCELS_A_TRIP):
+        replies = yield [scripts.cancel(message_id) for message_id in ids[start : start + CANCELS_A_TRIP]]
+        count += list(map(unwrap, replies)).count("cancelled")
+    return count
+
+
+def sweep(context: QueueContext) -> Operation[bool]:
+    """Find members that have ended unnoticed, a page of each shard; return whether there may be more."""
+    shards = yield from context.opened()
+    results = yield [scripts.sweep_groups() for scripts in shards]
+    return 1 in [0 if context.outlives(result) else unwrap(result) for result in results]

@@ -1,0 +1,123 @@
+"""Look at the results of tasks: what has become of their messages, and the records of those that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from delayq.model.message_info import MessageInfo
+from delayq.model.result import DEAD, KeptRecord, TaskError, TaskResult, called, read_record
+from delayq.model.validation import check_id
+from delayq.operations.inspect import get
+from delayq.operations.queue_context import QueueContext, time_call
+from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.queue_commands import MAX_RESULTS
+
+Word: TypeAlias = Literal["kept", "dead", "live", "plain", "gone"]
+"""What the script ``results`` says of a message."""
+
+Waited: TypeAlias = tuple[str, str]
+"""A message: its id, and its token, or "" for the latest message of the id."""
+
+TRIES = 10  # a message may move between the two looks at it
+
+
+class Found(NamedTuple):
+    """What has become of a message.
+
+    Attributes:
+        result: how its task ended; None unless the word is "kept" or "dead".
+        body: what the task returned, as JSON; None unless it is done.
+    """
+
+    word: Word
+    result: TaskResult | None = None
+    body: bytes | None = None
+
+
+def look(context: QueueContext, waited: Sequence[Waited]) -> Operation[list[Word]]:
+    """Say what has become of messages, in their order, in one round trip."""
+    yield from context.opened()
+    words: list[Any] = [None] * len(waited)
+    calls, targets = [], []
+    for scripts, positions in context.by_shard(range(len(waited)), lambda position: waited[position][0]):
+        for start in range(0, len(positions), MAX_RESULTS):
+            chunk = positions[start : start + MAX_RESULTS]
+            calls.append(scripts.results([waited[position] for position in chunk]))
+            targets.append(chunk)
+    replies = yield calls
+    for chunk, reply in zip(targets, replies, strict=True):
+        for position, word in zip(chunk, unwrap(reply), strict=True):
+            words[position] = word.decode()
+    return words
+
+
+def find(context: QueueContext, message_id: str, token: str = "") -> Operation[Found]:
+    """Return what has become of a message.
+
+    Raises:
+        InvalidName: no message can have this id.
+    """
+    check_id(message_id)
+    for _ in range(TRIES):
+        (word,) = yield from look(context, [(message_id, token)])
+        if word == "kept":
+            record = yield from _record(context, message_id)
+            if record is not None and token in ("", record.token):
+                return Found(word, record.result, record.body)
+        elif word == "dead":
+            info = yield from get(context, message_id)
+            if info is not None and info.state == "dead":
+                return Found(word, of_dead_letter(info))
+        else:
+            return Found(word)
+    return Found("gone")
+
+
+def latest(context: QueueContext, message_id: str) -> Operation[TaskResult | None]:
+    """Return the record of the latest message that had an id, even if it will be retried; None if there is none."""
+    check_id(message_id)
+    yield from context.opened()
+    record = yield from _record(context, message_id)
+    return record.result if record else None
+
+
+def _record(context: QueueContext, message_id: str) -> Operation[KeptRecord | None]:
+    fields, left, now = yield [*context.shard(message_id).record(message_id), time_call(context)]
+    return read_record(context.name, message_id, unwrap(fields), unwrap(left), unwrap(now))
+
+
+def of_dead_letter(info: MessageInfo) -> TaskResult:
+    """Return the record of a task whose message died without one, as nobody ran it."""
+    kind, colon, text = (info.error or "").partition(": ")
+    if not (colon and kind.isidentifier()):
+        kind, text = "", info.error or ""
+    known = {} if info.envelope is None else called(info.envelope)
+    return TaskResult(
+        id=info.id,
+        queue=info.queue,
+        status=DEAD,
+        error=TaskError(kind, text, "", info.reason or ""),
+        created_at=info.created_at,
+        finished_at=info.died_at,
+        attempts=info.attempts,
+        **known,
+    )
+
+
+def last_finished(context: QueueContext) -> Operation[list[str]]:
+    """Return where the streams of ended messages end: a stream id for each shard."""
+    return list(map(unwrap, (yield [shard.last_finished() for shard in context.shards])))
+
+
+def finished(context: QueueContext, after: Iterable[str]) -> Operation[tuple[list[str], set[str]]]:
+    """Return the ids of messages that have ended with a result since the given stream ids, and the new stream ids."""
+    seen = list(after)
+    calls = [shard.finished(last) for shard, last in zip(context.shards, seen, strict=True)]
+    ids: set[str] = set()
+    for number, reply in enumerate((yield calls)):
+        entries = unwrap(reply)
+        if entries:
+            seen[number] = entries[-1][0]
+            ids.update(message_id for _, message_id in entries)
+    return seen, ids

@@ -1,0 +1,34 @@
+-- cancel_group: cancel the message that waits for a group, and say which members have not ended, for the caller to cancel.
+--
+-- State    held -> garbage
+-- KEYS[1]  garbage   zset  id -> since, ms
+-- KEYS[2]  attempts  hash
+-- KEYS[3]  errors    hash
+-- KEYS[4]  reasons   hash
+-- KEYS[5]  stats     hash
+-- KEYS[6]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[7]  events    stream
+-- KEYS[8]  members   hash  id -> the group that it belongs to
+-- KEYS[9]  groups    hash  group -> see `group_of`
+-- KEYS[10] held      zset  id -> since when it waits for a group, ms
+-- KEYS[11] rosters   hash  group -> the ids of all its members, one a line
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  name      of the group
+-- Returns  nil if there is none, or {1 if the message that waits was cancelled, else 0; the ids of the members left}
+-- Cost     O(n), up to 1000 members
+local now, name = clock(ARGV[1]), ARGV[2]
+local mode, total, left, dead, since, over, due, id = group_of(redis.call('HGET', KEYS[9], name))
+if not mode then return false end
+local roster, ids = lines(redis.call('HGET', KEYS[11], name)), {}
+for i, each in ipairs(#roster > 0 and redis.call('HMGET', KEYS[8], unpack(roster)) or {}) do
+  if each == name then ids[#ids + 1] = roster[i] end
+end
+local waits = redis.call('ZSCORE', KEYS[10], id) and 1 or 0
+if waits == 1 then
+  local note = ledger(KEYS[6], KEYS[7], now)
+  discard({KEYS[10]}, KEYS[1], {KEYS[2], KEYS[3], KEYS[4]}, KEYS[5], {id}, now, note, 'cancelled')
+end
+if waits == 1 or #ids > 0 then
+  redis.call('HSET', KEYS[9], name, table.concat({'x', total, left, dead, since, over, due, id}, ' '))
+end
+return {waits, ids}
