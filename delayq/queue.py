@@ -557,9 +557,17 @@ class Queue:
         wanted = name, payload, max_retries, headers, timeout
         return self.handlers.cron(self._context, check_handler, plan, *wanted)
 
-    def cancel(self, id: str) -> Cancelled:
-        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""
-        return self._executor.execute(self._store.cancel(id))
+    def cancel(self, id: str, *, running: bool = False) -> Cancelled:
+        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried.
+
+        Args:
+            running: also stop its handler, within 2 seconds, if a consumer runs it: then the answer is "stopping". An
+                async handler is cancelled; a pool process or a program of `delayq consume --exec` is ended with all
+                that it has started, by SIGTERM and then SIGKILL. A thread cannot be ended, nor one message of a batch:
+                there `Message.cancelled` becomes true. A handler that returns nevertheless acks its message; else it
+                counts as cancelled. A message taken by `receive` is "in_flight", as nobody can stop that.
+        """
+        return self._executor.execute(self._store.cancel(id, running))
 
     def reschedule(
         self,

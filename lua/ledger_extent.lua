@@ -12,7 +12,7 @@
 --          have ever exceeded entries; by how many before the first packed entry that is left, -1 if the search is to
 --          continue; from where, '' at its end}
 -- Cost     O(1), or O(1,000) to search
-if redis.call('EXISTS', KEYS[2]) == 0 then return {0, {}, '0-0', 0, 0, -1, ''} end
+if redis.call('EXISTS', KEYS[2]) == 0 then return {0, {}, '0-0', 0, 0, 0, ''} end
 local stream, excess = {}, counted(KEYS[1], 'packed')
 local info = redis.call('XINFO', 'STREAM', KEYS[2])
 for i = 1, #info, 2 do stream[info[i]] = info[i + 1] end

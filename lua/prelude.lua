@@ -272,6 +272,16 @@ local function receipt(lease_end, stored)
   return known .. string.format('-%d', (lease_end % 1) * 1000 + 0.5)
 end
 
+-- The microsecond of a hand-out, made odd for a consumer, which can stop its handlers, and even for a program that calls
+-- `receive`: so each receipt says whether its delivery can be stopped, and nothing more is stored.
+local function marked(micros, is_consumer)
+  return micros - micros % 2 + (is_consumer and 1 or 0)
+end
+
+local function can_stop(given)
+  return string.find(given, '[13579]$') ~= nil
+end
+
 -- Forget deliveries whose messages were replaced while they ran, and whose leases have ended.
 local function forget_ended(replaced, now)
   local over = redis.call('ZRANGE', replaced, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)
@@ -536,10 +546,10 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.
-local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
+local function forget_cancelled(ids, cancelled, attempts, errors, stats, note, reason)
   redis.call('HDEL', errors, unpack(ids))
   count(stats, 'cancelled', #ids)
-  if note then note(ids, 'cancelled') end
+  if note then note(ids, 'cancelled', nil, nil, nil, reason) end
   redis.call('SREM', cancelled, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids)) -- last: receipts are computed from it
 end

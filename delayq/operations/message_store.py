@@ -35,8 +35,8 @@ class MessageStore(Protocol):
     def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Program[list[SentMessage]]:
         """Send messages; see `send.send_many`."""
 
-    def cancel(self, message_id: str) -> Program[Any]:
-        """Cancel a message."""
+    def cancel(self, message_id: str, running: bool = False) -> Program[Any]:
+        """Cancel a message; `running`: also stop its handler."""
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
         """Give a message a new due time."""
@@ -67,9 +67,9 @@ class RedisStore:
         """Send messages."""
         return send.send_many(self._context, outgoing, wait_replicas, is_batch)
 
-    def cancel(self, message_id: str) -> Operation[Any]:
-        """Cancel a message."""
-        return manage.cancel(self._context, message_id)
+    def cancel(self, message_id: str, running: bool = False) -> Operation[Any]:
+        """Cancel a message; `running`: also stop its handler."""
+        return manage.cancel(self._context, message_id, running)
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
         """Give a message a new due time."""

@@ -247,6 +247,7 @@ OPERATIONS: dict[str, Operation] = {
     "reject": Operation(settle(lambda m: m.reject("why")), ("Message.reject",), stale),
     "cancel": Operation(lambda q, _: q.cancel("later"), ("Queue.cancel",)),
     "cancel of what runs": Operation(lambda q, _: q.cancel("held-0"), ("Queue.cancel",)),
+    "cancel of what runs, to stop it": Operation(lambda q, _: q.cancel("held-0", running=True), ("Queue.cancel",)),
     "cancel of nothing": Operation(lambda q, _: q.cancel("nobody"), ("Queue.cancel",)),
     "bury": Operation(lambda q, _: q.dead.bury("later"), ("DeadLetters.bury",)),
     "reschedule": Operation(lambda q, _: q.reschedule("failed", delay=2 * HOUR), ("Queue.reschedule",)),
