@@ -60,7 +60,9 @@ if type(done) == 'table' then -- an error
   end
   return done
 end
-for i = 1, note and n or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
+local new, scores = {}, {}
+for i = 1, note and n or 0, 2 do scores[#scores + 1], new[#new + 1] = members[i], members[i + 1] end
+if note then note(new, 'sent', nil, scores) end
 if first < before then ring(KEYS[4]) end
 for i in pairs(garbage) do if garbage[i] and dues[i] >= 0 then redis.pcall('ZREM', KEYS[2], ARGV[3 * i]) end end
 return dues
