@@ -339,24 +339,22 @@ def test_result_within_a_handler_of_the_queue_is_refused(queue: Queue, drain: Dr
 
     if isinstance(queue, Awaited):
 
-        @target.task
         async def waits_async() -> None:
             later = await sender.options(delay=60).send(1)
             with pytest.raises(InvalidInput) as raised:
                 await later.result(5)
             refused.append(str(raised.value))
 
-        queue.run(waits_async.send())
+        queue.run(target.task(waits_async).send())
     else:
 
-        @target.task
         def waits() -> None:
             later = sender.options(delay=60).send(1)
             with pytest.raises(InvalidInput) as raised:
                 later.result(5)
             refused.append(str(raised.value))
 
-        waits.send()
+        target.task(waits).send()
     drain(queue, None)
     assert len(refused) == 1
     assert "same queue" in refused[0]
