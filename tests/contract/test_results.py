@@ -167,7 +167,8 @@ def test_value_that_cannot_be_kept_is_a_dead_letter_at_once(queue: Queue, drain:
 
     sent = task(queue, give, results=HOUR).send()
     drain(queue, None)
-    assert failure(queue, sent).reason == "result-not-serializable"
+    error = failure(queue, sent)
+    assert (error.type, error.reason) == ("NotKept", "result-not-serializable")
     assert [(each.reason, each.attempts) for each in queue.dead.list()] == [("result-not-serializable", 1)]
     assert len(ran) == 1
 

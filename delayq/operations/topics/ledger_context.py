@@ -31,7 +31,7 @@ class LedgerContext(TopicContext):
         """Return the shards, after the queue has checked its own."""
         yield from self._queue.opened(create)
         if len(self.shards) != len(self._queue.shards):
-            self.shards = [TopicCommands(keys) for keys in self._shards()]
+            self._use_shards(len(self._queue.shards))
         return self.shards
 
     def reopened(self) -> Operation[bool]:
