@@ -269,8 +269,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str) -> Command[str]:
-        return self._call("cancel", [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
+    def cancel(self, message_id: str, group: str = "") -> Command[str]:
+        return self._call("cancel", [self._clock(), encode_id(message_id), group], bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:
         return self._call("bury", [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
