@@ -46,21 +46,26 @@ from .progress import progress
 )
 @lakes.queue_argument
 @id_argument
+@click.option("--running", is_flag=True, help="Also stop its handler, if a consumer runs it.")
 @json_option
-def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
+def cancel(queue: Queue, message_id: str, running: bool, as_json: bool) -> int:
     """Cancel the message ID of QUEUE: a waiting message or a dead letter. With --lake, also look in the lake.
 
-    A message that is being handled is not stopped, but will not be retried. Exit code 1 if the message is being handled
-    or does not exist.
+    A message that is being handled is not stopped without --running, but will not be retried. With it, async handlers
+    are cancelled within 2 seconds, and pool processes and programs of --exec are ended; a handler in a thread or of a
+    batch is only told. Exit code 1 if the message is being handled and is not stopped, or does not exist.
     """
-    outcome = queue.cancel(message_id)
+    outcome = queue.cancel(message_id, running=running)
+    is_done = outcome in ("cancelled", "stopping")
     if as_json:
         print_json({"id": message_id, "outcome": outcome})
-    elif outcome == "cancelled":
-        say(f"cancelled {message_id}")
+    elif is_done:
+        say(f"{outcome} {message_id}")
     else:
-        raise click.ClickException(f"message {message_id!r} {ACTIONS['cancel'].refusal(outcome)}")
-    return int(outcome != "cancelled")
+        raise click.ClickException(
+            f"message {message_id!r} {ACTIONS['stop' if running else 'cancel'].refusal(outcome)}"
+        )
+    return int(not is_done)
 
 
 @command(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, Type
 
 from msgspec import UNSET
 
-from delayq.errors import DelayqError
 from delayq.late_import import late_import
 from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
@@ -151,7 +151,7 @@ class Queue:
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._context.is_away = self._executor.is_away
-        self._coalescer = SendCoalescer(self._send_shared)
+        self._coalescer = SendCoalescer(lambda batch: self._executor.execute(send.send_shared(self._context, batch)))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -275,7 +275,7 @@ class Queue:
             or wait_replicas
             or self._context.middleware.sends
             or (self._store.defers and self._store.may_defer(message))
-            or not self._context.is_open
+            or time.monotonic() > self._context.open_until
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = self._executor.execute(sending)
@@ -557,9 +557,17 @@ class Queue:
         wanted = name, payload, max_retries, headers, timeout
         return self.handlers.cron(self._context, check_handler, plan, *wanted)
 
-    def cancel(self, id: str) -> Cancelled:
-        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""
-        return self._executor.execute(self._store.cancel(id))
+    def cancel(self, id: str, *, running: bool = False) -> Cancelled:
+        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried.
+
+        Args:
+            running: also stop its handler, within 2 seconds, if a consumer runs it: then the answer is "stopping". An
+                async handler is cancelled; a pool process or a program of `delayq consume --exec` is ended with all
+                that it has started, by SIGTERM and then SIGKILL. A thread cannot be ended, nor one message of a batch:
+                there `Message.cancelled` becomes true. A handler that returns nevertheless acks its message; else it
+                counts as cancelled. A message taken by `receive` is "in_flight", as nobody can stop that.
+        """
+        return self._executor.execute(self._store.cancel(id, running))
 
     def reschedule(
         self,
@@ -773,6 +781,3 @@ class Queue:
         seconds = math.inf if timeout is None else milliseconds(timeout, "timeout") / 1000
         found = self._waits.found(id, token, seconds)
         return task.returned(id, found.word, found.result, found.body)
-
-    def _send_shared(self, encoded: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
-        return self._executor.execute(send.send_shared(self._context, encoded))

@@ -7,7 +7,8 @@
 -- State    ready, retry -> unack
 -- KEYS[1]  ready     zset  id -> due, ms
 -- KEYS[2]  retry     zset  id -> time of the next attempt, ms
--- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out
+-- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out, see
+--                    `marked`
 -- KEYS[4]  attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  meta      hash
 -- KEYS[6]  stats     hash
@@ -20,7 +21,8 @@
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- ARGV[4]  consumer  its name, for the ledger; '' for none
--- ARGV[5]  name      of the claim, see `answered`: repeated after its reply was lost, it gets the same reply; '' for none
+-- ARGV[5]  name      of the claim, see `answered`: repeated after its reply was lost, it gets the same reply; '' for
+--                    none, as for a program that calls `receive`
 -- ARGV[6]  by_ms     hand out nothing after this time: a frozen server may run a call whose caller is gone; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists if nothing is due or the queue is paused; the last one is also empty if no message
@@ -45,6 +47,7 @@ if held then forget_ended(KEYS[11], now) end
 if retries + fresh == 0 and rings then ring(KEYS[7]) end
 if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}) end
 probe()
+micros = marked(micros, ARGV[5] ~= '')
 local note = ledger(KEYS[5], KEYS[9], now)
 local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], '0', digits(retries - 1), 'WITHSCORES') or {}
 local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], '0', digits(fresh - 1), 'WITHSCORES') or {}
@@ -58,10 +61,9 @@ if rings then ring(KEYS[7]) end
 local number = count(KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
 count_late(KEYS[6], claimed, now)
-for i, id in ipairs(note and ids or {}) do
-  local due = claimed[2 * i]
-  note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])
-end
+local numbers, dues = {}, {}
+for i = 1, note and #ids or 0 do numbers[i], dues[i] = earlier[i] and deliveries(earlier[i]) + 1 or 1, claimed[2 * i] end
+if note then note(ids, 'delivered', numbers, dues, true, nil, ARGV[4]) end
 if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], '0', digits(retries - 1)) end
 if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], '0', digits(fresh - 1)) end
 local has_large = redis.call('HGET', KEYS[6], 'large') ~= '0' and 1 or 0

@@ -39,7 +39,7 @@ for at = 16, cancelled and 0 or #KEYS, 3 do
   keep_result(envelope, KEYS[at + 1], KEYS[at + 2], id, now, given)
 end
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
-  if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note) end
+  if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note, ARGV[4]) end
   redis.call('HSET', KEYS[6], id, ARGV[4])
   if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
   count(KEYS[8], 'died', 1)

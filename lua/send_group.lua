@@ -28,7 +28,7 @@
 --          an id exists, {-3, max_length} as the queue has no room for all
 -- Cost     O(n log m)
 local name, waits = ARGV[2], tonumber(ARGV[5])
-if redis.call('HEXISTS', KEYS[13], name) == 1 then return {-1} end
+if redis.call('HGET', KEYS[13], name) then return {-1} end
 local now, micros = clock(ARGV[1])
 local note, _, max_length = ledger(KEYS[9], KEYS[10], now, true)
 local n, ids, before = (#ARGV - 5) / 3, {}, head(KEYS[1])

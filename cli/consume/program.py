@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import IO, Any
 
 import structlog
@@ -27,6 +28,7 @@ TAIL_BYTES = 1500  # of stderr, kept as the error
 LINE_BYTES = 8192  # a longer line is logged in parts
 STRAGGLER_SECONDS = 0.5  # to read the program's last output; a child that it left behind may keep stderr open forever
 MERCY_SECONDS = 2.0  # between SIGTERM and SIGKILL
+STOP_SECONDS = 0.5  # the same, for a message that is cancelled
 HEADER = "DELAYQ_HEADER_"
 URL = "DELAYQ_URL"
 SECRETS = {URL, "DELAYQ_DASHBOARD_TOKEN"}  # variables of delayq that hold a password
@@ -71,6 +73,9 @@ class ProgramHandler:
             ProgramFailed: it exited with another code than 0, was killed, or took too long.
         """
         process = self._start(message)
+        message.on_cancel = partial(self._stop, process)
+        if message.cancelled:
+            self._stop(process)
         tail = _Tail(process.stderr, message)
         timeout = self._timeout if message.timeout is None else message.timeout
         in_time = _waited(process, timeout)
@@ -90,6 +95,12 @@ class ProgramHandler:
             self._ended = True
             running = list(self._running)
         _end(running)
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        """Stop the program of a message that was cancelled; returns at once."""
+        with self._lock:
+            if process in self._running:
+                threading.Thread(target=_end, args=([process], STOP_SECONDS), name="delayq-stop", daemon=True).start()
 
     def _start(self, message: Message) -> subprocess.Popen[bytes]:
         with payload_file(message.body) as payload, self._lock:
@@ -174,8 +185,8 @@ def _how(code: int) -> str:
     return f"killed by {name}" if name else f"exit code {code}"
 
 
-def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + MERCY_SECONDS
+def _end(running: Sequence[subprocess.Popen[bytes]], seconds: float = MERCY_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     for process in running:
         _signal(process, signal.SIGTERM)
     while time.monotonic() < deadline and any(process.poll() is None for process in running):

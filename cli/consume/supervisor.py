@@ -234,7 +234,7 @@ class Child:
         if self._retired is not None and (code := self._retired.ended()) is not None:
             if code:
                 how = self._retired.how(code)
-                log.warning("renewed consumer process died", number=self._number, how=how, pid=self._retired.pid)
+                log.warning("recycled consumer process died", number=self._number, how=how, pid=self._retired.pid)
             self._retired = None
         if self._process is None:
             if self.code is None and time.monotonic() >= self._start_at:
@@ -293,14 +293,14 @@ class Child:
             process.retire()
             self._process, self._successor, self._retired = successor, None, process
             self._renewal_wait = FIRST_WAIT
-            log.info("consumer process renewed", number=self._number, pid=process.pid, successor=successor.pid)
+            log.info("consumer process recycled", number=self._number, pid=process.pid, successor=successor.pid)
 
     def _renew_later(self, how: str) -> None:
         """Keep the process, as its successor has not started, and try again later."""
         self._renewal_wait = min(LONGEST_WAIT, self._renewal_wait * 2)
         self._renew_at = time.monotonic() + self._renewal_wait
         wait = round(self._renewal_wait, 1)
-        log.warning("consumer process not renewed, retrying", number=self._number, how=how, wait=wait)
+        log.warning("consumer process not recycled, retrying", number=self._number, how=how, wait=wait)
 
     def _note(self, code: int, lived: float, how: str) -> None:
         if code in (0, USAGE_ERROR):

@@ -51,9 +51,9 @@ class DeferredMessages:
         """Send messages: those beyond the horizon into the lake; otherwise as `send.send_many`."""
         return send.send_many(self._context, outgoing, wait_replicas, is_batch, self._send_encoded)
 
-    def cancel(self, message_id: str) -> Program[Any]:
-        """Withdraw a message, from Redis or from the lake."""
-        result = yield from manage.cancel(self._context, message_id)
+    def cancel(self, message_id: str, running: bool = False) -> Program[Any]:
+        """Withdraw a message, from Redis or from the lake; `running`: also stop its handler."""
+        result = yield from manage.cancel(self._context, message_id, running)
         if result != "unknown":
             return result
         deferred = yield partial(self._folder.find, message_id)
@@ -61,7 +61,7 @@ class DeferredMessages:
             yield partial(self._folder.withdraw, deferred)
             if (yield from self._mark(deferred)) == token:  # else the hold has expired, and it may have been sent
                 return "cancelled"
-        result = yield from manage.cancel(self._context, message_id)  # it may have been loaded meanwhile
+        result = yield from manage.cancel(self._context, message_id, running)  # it may have been loaded meanwhile
         return (yield from self._unless_held(result, deferred))
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:

@@ -19,13 +19,15 @@ from delayq.model.placement import PURGEABLE, WAITING, State
 from delayq.model.rate_text import per_second
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
 
-Cancelled: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
+Cancelled: TypeAlias = Literal["cancelled", "stopping", "in_flight", "unknown"]
 Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
 Rescheduled: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
 BURIED = "buried"
 """The reason of a message that was buried without one."""
 
-Outcome: TypeAlias = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"]
+Outcome: TypeAlias = Literal[
+    "cancelled", "stopping", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"
+]
 
 
 class Unchanged(NamedTuple):
@@ -210,6 +212,10 @@ class Action:
         remark = self.remarks.get(outcome)
         return UNCHANGED[outcome].sentence + (f": {remark}" if remark else "")
 
+    def changes(self, outcome: str) -> bool:
+        """Whether this is the outcome of a message that it has changed: one to stop may have been waiting."""
+        return outcome in (self.done, "cancelled")
+
     def became(self, outcome: str, state: State) -> str:
         """Say what messages of a state with this outcome are; the text follows their number."""
         if outcome == self.done:
@@ -326,6 +332,25 @@ ACTIONS: Final = _by_name(
         about_matching="Cancel all messages in a state that match, as a task.",
         remarks={"in_flight": "it will not be retried"},
         counted={"in_flight": "still running, but will not be retried"},
+        is_danger=True,
+    ),
+    Action(
+        name="stop",
+        states=("unack",),
+        done="stopping",
+        words=Words(
+            "Stop",
+            "being stopped",
+            "You cannot undo this. Within 2 seconds, async handlers are cancelled, and pool processes and programs are "
+            "ended; a handler in a thread or of a batch is only told. Messages that wait meanwhile are cancelled.",
+        ),
+        about="Cancel messages, and stop the handlers of those that a consumer is running.",
+        about_matching="Cancel all running messages that match, and stop their handlers, as a task.",
+        remarks={"in_flight": "a program that called receive has it, and cannot be stopped; it will not be retried"},
+        counted={
+            "cancelled": "cancelled, as they were not running any more",
+            "in_flight": "taken by programs that call receive, which cannot be stopped, but will not be retried",
+        },
         is_danger=True,
     ),
     Action(

@@ -218,6 +218,9 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_unreadable: True once its payload was read and could not be, or had another type.
         is_final: True once its task has raised an error for which the task is not retried.
         task: the name of the task that it is for; None for any other message.
+        cancelled: True once `Queue.cancel` with `running=True` has asked to stop it. A handler in a thread, or one of a
+            batch, looks at this and raises an error to give up; async handlers, pool processes and programs are ended.
+        on_cancel: called when it is to be stopped; None if its pool ends its handler.
         group: the group that it waited for, as `then` of `Queue.send_group`; None for any other message.
     """
 
@@ -239,6 +242,8 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     is_final: bool = False
+    cancelled: bool = False
+    on_cancel: Callable[[], object] | None = None
     _payload: Any = msgspec.UNSET
 
     @property

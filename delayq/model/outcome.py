@@ -39,6 +39,7 @@ REASON_UNFETCHED = "fetch-failed"
 REASON_MISMATCH = "payload-mismatch"
 REASON_FINAL = "not-retried"
 REASON_UNKNOWN_TASK = "unknown-task"
+REASON_STOPPED = "stopped"
 REASON_NOT_KEPT = "result-not-serializable"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
@@ -149,16 +150,22 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """→ garbage, counted as cancelled: `Queue.cancel` has stopped its handler."""
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """→ garbage, counted as expired."""
 
 
-Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Unknown | Released | Expired
+Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Unknown | Released | Stopped | Expired
 
 DONE = Done()
 RELEASED = Released()
 INTERRUPTED = Released(begun=True)
 """Of a delivery whose handler did not end before the shutdown timeout."""
+STOPPED = Stopped()
 
 
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:

@@ -152,7 +152,7 @@ def cancel_group(context: QueueContext, name: str) -> Operation[int]:
         return 0
     count, ids = found
     for start in range(0, len(ids), CANCELS_A_TRIP):
-        replies = yield [scripts.cancel(message_id, name) for message_id in ids[start : start + CANCELS_A_TRIP]]
+        replies = yield [scripts.cancel(message_id, group=name) for message_id in ids[start : start + CANCELS_A_TRIP]]
         count += list(map(unwrap, replies)).count("cancelled")
     return count
 

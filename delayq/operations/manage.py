@@ -25,11 +25,11 @@ Progress: TypeAlias = Callable[[int], object] | None
 """Called with the number of messages of each step."""
 
 
-def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
-    """Cancel a message."""
+def cancel(context: QueueContext, message_id: str, running: bool = False) -> Operation[Any]:
+    """Cancel a message; `running`: also stop its handler."""
     check_id(message_id)
     yield from context.opened()
-    cancelled = yield from execute(context.shard(message_id).cancel(message_id))
+    cancelled = yield from execute(context.shard(message_id).cancel(message_id, running))
     if cancelled == "cancelled":
         yield from schedule_chain.go_on(context, [message_id])
     return cancelled

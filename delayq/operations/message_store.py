@@ -6,6 +6,7 @@ import datetime as dt
 import importlib
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from delayq.errors import InvalidInput
@@ -15,7 +16,7 @@ from delayq.model.units import Seconds, milliseconds
 from delayq.operations import explain, inspect, manage, send
 from delayq.operations.bulk import actions
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, Program
+from delayq.protocol.operation import Program
 
 LAKE = "delayq.lake.deferred_messages"  # loaded only for a queue with a horizon, as it needs pyarrow
 
@@ -35,8 +36,8 @@ class MessageStore(Protocol):
     def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Program[list[SentMessage]]:
         """Send messages; see `send.send_many`."""
 
-    def cancel(self, message_id: str) -> Program[Any]:
-        """Cancel a message."""
+    def cancel(self, message_id: str, running: bool = False) -> Program[Any]:
+        """Cancel a message; `running`: also stop its handler."""
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
         """Give a message a new due time."""
@@ -57,35 +58,16 @@ class RedisStore:
     defers = False
 
     def __init__(self, context: QueueContext) -> None:
-        self._context = context
+        self.send_many = partial(send.send_many, context)
+        self.cancel = partial(manage.cancel, context)
+        self.reschedule = partial(manage.reschedule, context)
+        self.now = partial(actions.now, context)
+        self.get = partial(inspect.get, context)
+        self.why = partial(explain.why, context)
 
     def may_defer(self, message: Outgoing) -> bool:  # noqa: ARG002  # as that of a lake
         """Never."""
         return False
-
-    def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Operation[list[SentMessage]]:
-        """Send messages."""
-        return send.send_many(self._context, outgoing, wait_replicas, is_batch)
-
-    def cancel(self, message_id: str) -> Operation[Any]:
-        """Cancel a message."""
-        return manage.cancel(self._context, message_id)
-
-    def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
-        """Give a message a new due time."""
-        return manage.reschedule(self._context, message_id, delay, at)
-
-    def now(self, ids: str | Iterable[str]) -> Operation[dict[str, Any]]:
-        """Make messages due now."""
-        return actions.now(self._context, ids)
-
-    def get(self, message_id: str) -> Operation[MessageInfo | None]:
-        """Find a message."""
-        return inspect.get(self._context, message_id)
-
-    def why(self, message_id: str) -> Operation[str]:
-        """Say why a message has not been delivered."""
-        return explain.why(self._context, message_id)
 
 
 def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os.PathLike[str] | None) -> MessageStore:

@@ -201,7 +201,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         Raises:
             FormatTooNew, ClientTooOld, ShardsMismatch
         """
-        if not self.is_open:
+        if time.monotonic() > self.open_until:
             known = (self._recorded, self._since)
             found = yield from self._read_record(create)
             if found is None:
@@ -226,7 +226,7 @@ class QueueContext(RecordedContext[QueueCommands]):
 
     def look_again(self) -> None:
         """Check the record in Redis again before the next operation."""
-        self._look_at = 0.0
+        self.open_until = 0.0
 
     def _tell_loss(self) -> Operation[None]:
         """Log that the queue's record was replaced or is gone, and leave a note for the doctor if that is allowed."""
@@ -255,15 +255,14 @@ class QueueContext(RecordedContext[QueueCommands]):
 
     def shard(self, message_id: str) -> QueueCommands:
         """Return the shard that holds a message."""
-        shards = self.shards
-        return shards[0] if len(shards) == 1 else shards[shard_of(message_id, len(shards))]
+        return self.only_shard or self.shards[shard_of(message_id, len(self.shards))]
 
     def by_shard(
         self, positions: Sequence[int], id_of: Callable[[int], str]
     ) -> Iterable[tuple[QueueCommands, Sequence[int]]]:
         """Group the positions of messages by the shards that hold them; `id_of` returns their ids."""
-        if len(self.shards) == 1:
-            return [(self.shards[0], positions)]
+        if self.only_shard is not None:
+            return [(self.only_shard, positions)]
         found: dict[QueueCommands, list[int]] = {}
         for position in positions:
             found.setdefault(self.shard(id_of(position)), []).append(position)

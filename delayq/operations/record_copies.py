@@ -33,6 +33,8 @@ class RecordedContext(Generic[C]):
         spans_nodes: whether its shards may be on several nodes, so that one may be away while the others are not.
         is_away: whether the node of a key is known to be unavailable.
         shards: the calls of each shard.
+        only_shard: the calls of the only shard; None if there are several.
+        open_until: until when the record need not be checked again, on the monotonic clock.
     """
 
     def __init__(self, expected: int | None) -> None:
@@ -43,8 +45,8 @@ class RecordedContext(Generic[C]):
     def _forget_record(self) -> None:
         self._recorded = False
         self._since = b""
-        self._look_at = 0.0
-        self.shards = [self._make(0)]
+        self.open_until = 0.0
+        self._use_shards(1)
 
     def _make(self, number: int) -> C:
         """Return the calls of a shard."""
@@ -53,7 +55,7 @@ class RecordedContext(Generic[C]):
     @property
     def is_open(self) -> bool:
         """Whether Redis has the record, and this was checked within the last minute."""
-        return self._recorded and time.monotonic() <= self._look_at
+        return self._recorded and time.monotonic() <= self.open_until
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""
@@ -65,7 +67,7 @@ class RecordedContext(Generic[C]):
             return (yield from execute(self.shards[0].open_queue(self._expected, create))), False
         except (ServerNotReady, ServerUnreachable) as error:
             if self._recorded and self.outlives(error):
-                self._look_at = time.monotonic() + LOOK_SECONDS
+                self.open_until = time.monotonic() + LOOK_SECONDS
                 return None
             if self._recorded or self._expected == 1 or not self.spans_nodes():
                 raise
@@ -78,9 +80,13 @@ class RecordedContext(Generic[C]):
     def _note_record(self, record: OpenedQueue, seconds: float) -> None:
         """Use a record for some seconds."""
         if record.shards != len(self.shards):
-            self.shards = [self._make(number) for number in range(record.shards)]
+            self._use_shards(record.shards)
         self._recorded, self._since = bool(record.recorded), record.since
-        self._look_at = time.monotonic() + seconds
+        self.open_until = time.monotonic() + seconds if self._recorded else 0.0
+
+    def _use_shards(self, count: int) -> None:
+        self.shards = [self._make(number) for number in range(count)]
+        self.only_shard = self.shards[0] if count == 1 else None
 
     def _keep_copies(self) -> Operation[None]:
         """Write the record to the other shards; those that cannot be reached get it in a minute."""

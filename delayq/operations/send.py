@@ -132,7 +132,8 @@ def send_each(
 
 def _send_one(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[SentMessage | int]]:
     """Send a single message, as most calls do: with fewer steps than several."""
-    (results,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
+    scripts = context.only_shard or context.shard(encoded[0].id)
+    (results,) = yield [_call(scripts, encoded, whole=False)]
     if isinstance(results, DelayqError):
         raise results
     if results[0] and encoded[0].on_conflict != "replace":

@@ -53,7 +53,7 @@ def settle(
     else:
         results = yield from _settle(context, settled, consumer)
     kinds = {type(outcome) for _, outcome in settled}
-    if oc.AckAndSend in kinds or context.claims.is_limited or context.limits_keys:
+    if oc.AckAndSend in kinds or oc.Stopped in kinds or context.claims.is_limited or context.limits_keys:
         yield from _follow_up(context, settled, results)
     return results
 
@@ -91,12 +91,15 @@ def _settle(
 def _follow_up(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]
 ) -> Operation[None]:
-    """Free the slots of settled deliveries, and let schedules go on whose occurrences they have replaced."""
+    """Free what settled deliveries held, and let schedules go on whose occurrences they have replaced."""
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.claims.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
+    for message, outcome in settled:
+        if isinstance(outcome, oc.Stopped):  # what is left of those that were acked nevertheless, `cancel` removes
+            frees.append(context.shard(message.id).stopped([(message.id, message.receipt)]))
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
@@ -208,15 +211,23 @@ def _settlement(
             kept = kept_failure(message, error, cause, wait, consumer)
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts), kept=kept)
         case oc.Unknown(_, error, delay_ms):
-            return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False)
+            handed_us = _handed_us(context, message)
+            return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False, handed_us=handed_us)
+        case oc.Stopped():  # it was cancelled, so it does not become a dead letter
+            return scripts.reject(message.id, message.receipt, oc.REASON_STOPPED)
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome, consumer)
         case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
-            handed_us = round(message.handed_ms * 1000) if context.claims.is_limited and not begun else ""
+            handed_us = "" if begun else _handed_us(context, message)
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
             return scripts.expire(message.id, message.receipt, kept_expiry(message))
+
+
+def _handed_us(context: QueueContext, message: Delivery) -> int | str:
+    """Return when a delivery was handed out, to take it off the queue's rate; "" without a limit."""
+    return round(message.handed_ms * 1000) if context.claims.is_limited else ""
 
 
 def _dead(message: Delivery, outcome: oc.Outcome) -> oc.Dead | None:

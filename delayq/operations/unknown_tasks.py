@@ -6,6 +6,7 @@ In a rolling deployment, the next consumer may know them.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -24,8 +25,8 @@ MOST_LATE_MS = 5 * 60_000  # that count of a delay in which no consumer was give
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 10_000, 60_000
 MOST_NAMES = 1000  # that are remembered: another program may send any
 
-_MET = "; first met at "
-_FIRST_MET = re.compile(rf"UnknownTask: .*{_MET}(\S+)", re.DOTALL)
+_FIRST, _LAST = "; first met at ", ", last at "
+_MET = re.compile(rf"UnknownTask: .*{_FIRST}(\S+?)(?:{_LAST}(\S+))?", re.DOTALL)
 
 D = TypeVar("D", bound=Delivery)
 
@@ -63,7 +64,9 @@ def _decision(
     context: QueueContext, message: Delivery[Any], outcome: oc.Unknown, stored: bytes | str | None
 ) -> oc.Outcome:
     now = message.handed_ms
-    met = _first_met(stored) or now
+    met, last = _met(stored) or (now, now)
+    if message.due_ms - last > 2 * LONGEST_WAIT_MS:  # rescheduled or requeued meanwhile: its patience begins again
+        met = now
     met = min(now, met + max(0, now - message.due_ms - MOST_LATE_MS))
     if now - met >= PATIENCE_MS:
         minutes = PATIENCE_MS // 60_000
@@ -74,15 +77,22 @@ def _decision(
         context.unknown_tasks[outcome.task] = now
         log.warning("task unknown, retrying", queue=context.name, task=outcome.task, minutes=PATIENCE_MS // 60_000)
     wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS + max(0, now - met, now - since))
-    error = f"{outcome.error}{_MET}{from_ms(int(met)).isoformat(timespec='milliseconds')}"
+    error = f"{outcome.error}{_FIRST}{_moment(met)}{_LAST}{_moment(now)}"
     return oc.Unknown(outcome.task, error, round(wait))
 
 
-def _first_met(stored: bytes | str | None) -> float | None:
-    """Return when the message was first met, ms, from its last error; None if that was another error."""
+def _moment(ms: float) -> str:
+    return from_ms(int(ms)).isoformat(timespec="milliseconds")
+
+
+def _met(stored: bytes | str | None) -> tuple[float, float] | None:
+    """Return when the message was first and last met, ms, from its last error; None if that was another error."""
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else stored or ""
-    found = _FIRST_MET.fullmatch(text)
+    found = _MET.fullmatch(text)
+    if found is None:
+        return None
     try:
-        return dt.datetime.fromisoformat(found[1]).timestamp() * 1000 if found else None
+        first, last = (dt.datetime.fromisoformat(each).timestamp() * 1000 for each in (found[1], found[2] or found[1]))
     except ValueError:  # another program may have written it
         return None
+    return first, last if found[2] else math.inf

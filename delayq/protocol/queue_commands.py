@@ -26,6 +26,7 @@ from delayq.protocol.replies import (
     ConsumersReply,
     DueCounts,
     KeyedDelivery,
+    LedgerExtent,
     LedgerPage,
     SleepReply,
     StoredGroup,
@@ -39,6 +40,7 @@ from delayq.protocol.replies import (
     _read_finished,
     _read_group,
     _read_last_seen,
+    _read_ledger_extent,
     _read_ledger_page,
     _read_samples,
     _read_scored,
@@ -210,9 +212,11 @@ class QueueCommands(RecordCommands[QueueKeys]):
         error: str = "",
         free: bool = False,
         begun: bool = True,
+        handed_us: Raw = "",
         kept: Kept | tuple[()] = (),
     ) -> Command[int]:
-        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun), *kept]
+        begins = [int(free), int(begun), handed_us]
+        args: list[Raw] = [self._clock(), message_id, receipt, f"+{delay_ms}", error, *begins, *kept]
         return self._call("nack", args, int, (self.keys.result(message_id), self.keys.finished) if kept else ())
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
@@ -269,8 +273,9 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str, group: str = "") -> Command[str]:
-        return self._call("cancel", [self._clock(), encode_id(message_id), group], bytes.decode, repeats=False)
+    def cancel(self, message_id: str, running: bool = False, group: str = "") -> Command[str]:
+        args: list[Raw] = [self._clock(), encode_id(message_id), int(running), group]
+        return self._call("cancel", args, bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:
         return self._call("bury", [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
@@ -369,6 +374,9 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def history(self, message_id: str, start: str = "+", limit: int = MAX_IDS) -> Command[LedgerPage]:
         return self._call("history", [encode_id(message_id), start, limit], _read_ledger_page)
 
+    def ledger_extent(self, start: str) -> Command[LedgerExtent]:
+        return self._call("ledger_extent", [start], _read_ledger_extent)
+
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Command[list[str]]:
         args, payload = [self._clock(), encode_id(message_id), latest_ms, lease_ms], self._message_key(message_id)
         return self._call("repair", args, lambda reply: [words.decode() for words in reply], payload=payload)
@@ -456,6 +464,18 @@ class QueueCommands(RecordCommands[QueueKeys]):
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
 
+    def has_stops(self) -> Command[int]:
+        """Read whether any delivery is to be stopped."""
+        return Command(self.keys.stops, ("EXISTS", self.keys.stops), int)
+
+    def stopping(self, receipts: Sequence[tuple[str, str]]) -> Command[list[bytes | None]]:
+        """Read which of these deliveries, as pairs of id and receipt, are to be stopped: None for the others."""
+        return Command(self.keys.stops, ("ZMSCORE", self.keys.stops, *_stops(receipts)), identity)
+
+    def stopped(self, receipts: Sequence[tuple[str, str]]) -> Command[int]:
+        """Forget that these deliveries are to be stopped: they have ended."""
+        return Command(self.keys.stops, ("ZREM", self.keys.stops, *_stops(receipts)), int)
+
     def armed_page(self, limit: int, skip: int) -> Command[list[tuple[str, int]] | None]:
         """Read up to `limit` schedules with their armed slots, ms, earliest first; None after the last ones."""
         key = self.keys.armed
@@ -473,6 +493,10 @@ class QueueCommands(RecordCommands[QueueKeys]):
 
     def _message_key(self, message_id: str) -> Any:
         return encode_id(self.keys.message(message_id))
+
+
+def _stops(receipts: Sequence[tuple[str, str]]) -> list[str | bytes]:
+    return [encode_id(f"{receipt}\0{message_id}") for message_id, receipt in receipts]
 
 
 def _fields(changes: Changes) -> list[Raw]:

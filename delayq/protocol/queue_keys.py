@@ -30,6 +30,7 @@ class QueueKeys:
         self.errors = base + "errors"
         self.reasons = base + "reasons"
         self.cancelled = base + "cancelled"
+        self.stops = base + "stops"
         self.bell = base + "bell"
         self.timer = base + "timer"
         self.watch = base + "watch"

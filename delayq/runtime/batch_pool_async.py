@@ -89,6 +89,7 @@ class BatchPool(TaskPool[D]):
 
     def _end_of(self, batch: list[D], task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
+        self._waiting.pop(task, None)
         if task.cancelled():  # before it began: otherwise it has outcomes
             self._outcomes.extend((message, oc.RELEASED) for message in batch)
         if not self._is_interrupted:

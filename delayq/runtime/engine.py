@@ -39,6 +39,7 @@ from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.refused_outcomes import Pairs
+from delayq.runtime.stop_watch import StopWatch
 from delayq.runtime.time_limit import TimeLimit
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import BellSource
@@ -124,6 +125,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._slept = Slept()
         self._upkeep = ConsumerUpkeep(context, declared)
         self._deaths = hooks.Deaths(deaths)
+        self._stops = StopWatch(context, leases, pool.cancel)
         describe = partial(self._describe, time.monotonic(), time_limit or TimeLimit(None))
         self._presence = presence.Presence(context, describe, pool.times.counts)
 
@@ -215,12 +217,13 @@ class ConsumerEngine(BaseEngine[D]):
             claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
         elif settling is not None:
             settling = self._presence.beside(settling, self._name)
+        stopping = None if self._stops.left() else self._stops.look()
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
-            results = yield from gather(settling, again, recovering, finding, planning, claiming)
+            results = yield from gather(settling, again, recovering, finding, planning, claiming, stopping)
         finally:
             self._leases.settling = frozenset()
-        outcomes, repetitions, recovered, found, sleep, claimed = results
+        outcomes, repetitions, recovered, found, sleep, claimed, _ = results
         self._unsettled.exchanged()
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes or ())
         if repeated:
@@ -251,6 +254,7 @@ class ConsumerEngine(BaseEngine[D]):
         if not messages:
             return
         admitted, refused = self._claimer.admit(messages)
+        self._stops.took(messages[-1])
         try:
             if refused:  # hand them back before one crashes this process, and behind others, or they come back at once
                 self._unsettled.add((message, oc.Released(behind=True)) for message in refused)
@@ -262,6 +266,9 @@ class ConsumerEngine(BaseEngine[D]):
         unsettled = []
         for message, outcome in ended:
             if not message.settled:
+                if message.cancelled and not isinstance(outcome, oc.Done | oc.AckAndSend):
+                    oc.clear_frames(outcome)
+                    outcome = oc.STOPPED  # noqa: PLW2901
                 unsettled.append((message, outcome))
                 continue
             self._note([(message, oc.DONE)], [True])  # by the handler itself
@@ -273,6 +280,8 @@ class ConsumerEngine(BaseEngine[D]):
 
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
+        if not self._stops.left():
+            yield from self._stops.look()
         try:
             yield from self._presence.report(self._name)
         except ServerError as error:
@@ -329,7 +338,9 @@ class ConsumerEngine(BaseEngine[D]):
                 shutdown.log_interrupted(message)
             return logged
         self.handled += 1
-        if not ours:
+        if isinstance(outcome, oc.Stopped) and ours:
+            log_of(message).info("handler stopped")
+        elif not ours:
             log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
         elif isinstance(outcome, oc.Failed | oc.Dead):
             self.failed += 1
@@ -409,6 +420,7 @@ class ConsumerEngine(BaseEngine[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held
         seconds = min(seconds, self._upkeep.left(is_idle), self._unsettled.left(), self._context.outages.pause())
+        seconds = min(seconds, self._stops.left())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.collection_left, 1.0))

@@ -43,5 +43,8 @@ class HandlerPool(Protocol[D]):
     def unstarted(self) -> list[D]:
         """Take back the messages that no worker has started."""
 
+    def cancel(self, message: D) -> None:
+        """End the handler that runs on a message, if it runs and can be ended; its outcome comes like any other."""
+
     def interrupt(self) -> bool:
         """Interrupt the running handlers; return whether any could be interrupted."""

@@ -23,6 +23,8 @@ def awaited(function: Handler) -> Handler:
 
 async def _on_a_thread(function: Handler, message: Delivery[Any]) -> Any:
     """Call a function on a thread; after a cancel, nothing waits for that thread, as in `ThreadPool`."""
+    if isinstance(message, Delivery):
+        message.on_cancel = _nothing  # the thread has to look at `Message.cancelled`, and its outcome is awaited
     events, context = asyncio.get_running_loop(), contextvars.copy_context()
     ended: asyncio.Future[Callable[[], Any]] = events.create_future()
 
@@ -38,6 +40,10 @@ async def _on_a_thread(function: Handler, message: Delivery[Any]) -> Any:
 
     threading.Thread(target=run, name="delayq-plain-handler", daemon=True).start()
     return (await ended)()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _settle(ended: asyncio.Future[Callable[[], Any]], result: Callable[[], Any]) -> None:

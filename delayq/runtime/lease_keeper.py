@@ -48,8 +48,8 @@ class LeaseKeeper(Generic[D]):
         self._held.pop(id(message), None)
 
     def stands(self, message: D) -> bool:
-        """Whether a lease is certainly still valid: this process may have been suspended for longer than the lease."""
-        return message.held_until > lease_now()
+        """Whether a message may start: its lease certainly holds, also after a suspension, and it is not cancelled."""
+        return message.held_until > lease_now() and not message.cancelled
 
     def renew(self, everything: bool = False) -> Operation[None]:
         """Renew the leases that have less than two thirds left, or all, except those known to be lost.

@@ -61,6 +61,9 @@ class DispatchedPool(Generic[D]):
         waiting = self._lane.withdraw()
         return [*self._pool.unstarted(), *waiting]
 
+    def cancel(self, message: D) -> None:
+        self._pool.cancel(message)
+
     def interrupt(self) -> bool:
         return self._pool.interrupt()
 

@@ -64,6 +64,8 @@ class TaskPool(Generic[D]):
         self._is_interrupted = False
         self._events, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._current: D | None = None  # whose handler takes its first step
+        self._waiting: dict[asyncio.Task[Any], D] = {}  # the messages whose handlers wait for something
         self._looking: set[asyncio.Task[None] | None] = set()  # those whose handler does not wait
         self._waits = True  # the last handler waited, so that one task is not enough for several messages
         self.times = HandlerTimes()
@@ -116,6 +118,12 @@ class TaskPool(Generic[D]):
         self._inbox.clear()
         return taken
 
+    def cancel(self, message: D) -> None:
+        """Cancel the handler that runs on a message; it has its task alone."""
+        for task, handled in self._waiting.items():
+            if handled is message:
+                task.cancel()
+
     def interrupt(self) -> bool:
         """Cancel the running handlers; return whether there are any."""
         self._is_interrupted = True
@@ -148,11 +156,15 @@ class TaskPool(Generic[D]):
     def _end(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._looking.discard(task)
+        self._waiting.pop(task, None)
         self._begin()
 
     def _on_wait(self) -> None:
         """Let other tasks handle the next messages."""
-        self._looking.discard(asyncio.current_task())
+        task = asyncio.current_task()
+        if task is not None and self._current is not None:
+            self._waiting[task] = self._current
+        self._looking.discard(task)
         self._waits = True
         self._begin()
 
@@ -184,6 +196,7 @@ class TaskPool(Generic[D]):
         try:
             own = copy_context()
             own.run(running.set, message)
+            self._current = message
             returned = yield from fork_guard.steps(self._choose(message), message, own.run, self._on_wait)
             if not self._is_interrupted:  # otherwise it may have swallowed the cancel, and its work may not be done
                 outcome = oc.DONE if returned is None else oc.of_return(returned)
@@ -194,5 +207,6 @@ class TaskPool(Generic[D]):
             failed = oc.of_error(error, message)
             if not (self._is_interrupted and isinstance(failed, oc.Failed)):  # drivers may turn a cancel into an error
                 outcome = failed
+        self._current = None
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))

@@ -116,6 +116,9 @@ class ThreadPool(Generic[D]):
             except IndexError:
                 return taken
 
+    def cancel(self, message: D) -> None:
+        """Do nothing, for the same reason as `interrupt`: the handler has to look at `Message.cancelled`."""
+
     def interrupt(self) -> bool:
         """Return False: running threads cannot be interrupted."""
         return False

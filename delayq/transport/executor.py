@@ -176,7 +176,7 @@ class Executor(ExecutorBase[Client, Cluster]):
                             script_cache.note(sent, results)
                         return results
                 else:
-                    sockets.give_back(socket)
+                    socket.close()
             clients.mark(repeat, began)
             if sockets is not None:
                 sockets.close()  # in a small pool, they may hold the last connection

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 import hiredis
@@ -15,6 +14,7 @@ from redis.client import NEVER_DECODE
 from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
 from delayq.errors import ServerUnreachable
+from delayq.model import server_guard
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients_async, trampoline
@@ -32,7 +32,6 @@ Client: TypeAlias = clients_async.Client
 
 FAST_BYTES = 64 * 1024  # what asyncio takes at once, without waiting for the server to read
 MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
-_IS_PLAIN = attrgetter("is_plain")
 
 
 class Executor(ExecutorBase[Client, Cluster], LoopBound):
@@ -115,15 +114,15 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         if not self._shared:
             await clients_async.close(client)
 
-    async def execute(self, operation: Operation[T] | Program[T], repeat: bool = True) -> T:
+    def execute(self, operation: Operation[T] | Program[T], repeat: bool = True) -> Coroutine[Any, Any, T]:
         """Run an operation to its end and return its result.
 
         Args:
             repeat: retry for a second or two if the connection fails, except for calls that must not run twice.
         """
-        return await trampoline.run_async(operation, self.perform if repeat else self._perform_once)
+        return trampoline.run_async(operation, self.perform if repeat else self._perform_once)
 
-    async def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True, urgent: bool = False) -> Any:
+    def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True, urgent: bool = False) -> Awaitable[Any]:
         """Perform what an operation yielded.
 
         Args:
@@ -131,11 +130,11 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         """
         if callable(effect):
             self._heed_guard()  # it may write to a lake
-            return await asyncio.to_thread(effect)
-        return await self.run(effect, repeat, urgent)
+            return asyncio.to_thread(effect)
+        return self.run(effect, repeat, urgent)
 
-    async def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
-        return await self.perform(effect, repeat=False)
+    def _perform_once(self, effect: list[Command[Any]] | Work) -> Awaitable[Any]:
+        return self.perform(effect, repeat=False)
 
     async def run(self, calls: Sequence[Command[Any]], repeat: bool = True, urgent: bool = False) -> list[Any]:
         """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
@@ -144,17 +143,20 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             ServerError: the connection failed; calls may or may not have happened.
         """
         asked = times_cancelled()
-        client = await self.connected()
-        cluster = self._cluster
+        client = self._client
+        if client is None or self._loop is not asyncio.get_running_loop() or server_guard.blocks:
+            client = await self.connected()
+        cluster, plain = self._cluster, True
         for call in calls:
+            plain = plain and (call.script is not None or call.is_plain)
             repeat = repeat and call.repeats
         token = REPEATS.set(repeat)
         try:
             async with contextlib.nullcontext() if urgent else self._trips:
-                results = await self._send(client, cluster, calls, repeat)
+                results = await self._send(client, cluster, calls, plain, repeat)
                 for result in results:
                     if isinstance(result, RedisError):
-                        again = partial(self._send, client, cluster, repeat=repeat, whole=True)
+                        again = partial(self._send, client, cluster, plain=plain, repeat=repeat, whole=True)
                         results = await trampoline.run_async(self._mended(calls, results), again)
                         break
         except (RedisError, RedisClusterException) as error:
@@ -175,7 +177,13 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         return results
 
     async def _send(
-        self, client: Client, cluster: Cluster | None, calls: Sequence[Command[Any]], repeat: bool, whole: bool = False
+        self,
+        client: Client,
+        cluster: Cluster | None,
+        calls: Sequence[Command[Any]],
+        plain: bool,
+        repeat: bool,
+        whole: bool = False,
     ) -> list[Any]:
         script_cache = self._script_cache
         if cluster is not None:
@@ -192,7 +200,7 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             if self._shared:  # redis-py's pool may have taken the connection back half made
                 await clients_async.close_idle(client)
             raise
-        sent = script_cache.complete(calls)
+        sent = script_cache.complete(calls) if len(calls) > 1 else calls
         is_whole = False
 
         async def lost(_: Exception) -> None:
@@ -204,25 +212,28 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         try:
             if repeat:  # as often as the client's settings allow
                 results = await connection.retry.call_with_retry(
-                    lambda: self._talk(client, connection, sent, whole), lost
+                    lambda: self._talk(client, connection, sent, plain, whole), lost
                 )
             else:
-                results = await self._talk(client, connection, sent, whole)
+                results = await self._talk(client, connection, sent, plain, whole)
             is_whole = True
         finally:
             if not is_whole:
                 await connection.disconnect(nowait=True)  # half a reply may be on its way
             await pool.release(connection)
-        script_cache.note(sent, results)
+        if sent is not calls:
+            script_cache.note(sent, results)
         return results
 
-    async def _talk(self, client: Any, connection: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
+    async def _talk(
+        self, client: Any, connection: Any, calls: Sequence[Command[Any]], plain: bool, whole: bool
+    ) -> list[Any]:
         """Send calls on a connection and read their replies; an error of the server takes its reply's place."""
         if not connection.is_connected:
             await connection.connect()  # behind sentinels, to the current master
         words: list[Any] = [call.words(whole) for call in calls]
         packet = b"".join(map(hiredis.pack_command, words))
-        fast = stream_of(connection) if len(packet) <= FAST_BYTES and all(map(_IS_PLAIN, calls)) else None
+        fast = stream_of(connection) if plain and len(packet) <= FAST_BYTES else None
         if fast is not None:
             results = await fast.exchange(packet, [call.read for call in calls], self._poll_budget)
         else:

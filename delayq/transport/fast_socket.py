@@ -71,8 +71,10 @@ class FastSocket:
         """Whether this process opened it; after a fork, inherited sockets belong to the parent."""
         return self._process == os.getpid()
 
-    def check(self, thoroughly: bool, now: float) -> None:
-        """Check that the server is still there, as far as possible without a round trip.
+    def check(self, thoroughly: bool, now: float) -> bool:
+        """Return whether this process may use it, and check that the server is still there.
+
+        That is checked as far as possible without a round trip.
 
         Args:
             thoroughly: check even a connection that was in use a moment ago.
@@ -82,14 +84,19 @@ class FastSocket:
             redis.exceptions.ConnectionError: it is not there.
             redis.exceptions.TimeoutError: it is silent, or a firewall has forgotten the connection.
         """
+        if self._process != os.getpid():
+            return False
         if self._may_move and not self._pool.owns_connection(self._connection):  # sentinels named another master
             raise exceptions.ConnectionError("the connection leads to a server other than the pool's")
+        if self._connection._sock is not self._socket:  # noqa: SLF001  # or redis-py would connect again
+            raise exceptions.ConnectionError("the connection was closed")
         idle = now - self._used_at > _CHECK_AFTER_SECONDS
         if (idle or thoroughly) and self._connection.can_read(timeout=0):
             raise exceptions.ConnectionError("the connection holds an unexpected reply")
         if idle:
             self._connection.send_command("PING", check_health=False)
             self._connection.read_response()
+        return True
 
     def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
         """Send packed commands, long ones immediately, and return the values read from the replies.
@@ -212,7 +219,7 @@ class FastSocketPool:
         self._budget = PollBudget()
 
     def take(self, repeats: bool, began: float) -> FastSocket:
-        """Lend a socket, to be used or given back.
+        """Lend a socket, to be used or closed.
 
         Args:
             repeats: whether the commands may run twice, so that no check of the server is needed first.
@@ -221,44 +228,36 @@ class FastSocketPool:
         Raises:
             redis.exceptions.RedisError: there is no connection after redis-py's retries.
         """
-        if not repeats:
-            mark(repeats, began)  # a check may connect
         while True:
             try:
                 fast = self._idle.pop()
             except IndexError:
                 mark(repeats, began)
                 return FastSocket(self._pool, self._budget)
-            if fast.is_ours:
-                try:
-                    fast.check(not repeats, began)
-                except exceptions.RedisError as error:
-                    fast.close(broken=True)
-                    if isinstance(error, exceptions.TimeoutError):  # each of the others would wait as long
-                        self.close(broken=True)
-                    self._lost()
-                except BaseException:
-                    fast.close(broken=True)
-                    raise
-                else:
+            try:
+                if fast.check(not repeats, began):
                     return fast
+            except exceptions.RedisError as error:
+                fast.close(broken=True)
+                if isinstance(error, exceptions.TimeoutError):  # each of the others would wait as long
+                    self.close(broken=True)
+                self._lost()
+            except BaseException:
+                fast.close(broken=True)
+                raise
 
     def use(self, fast: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
-        """Send commands, return the values read from the replies, and give the socket back, like `exchange`."""
+        """Send commands, return the values read from the replies, like `exchange`, and take the socket back."""
         broken = True
         try:
             results = fast.exchange(map(hiredis.pack_command, commands), reads)
             broken = False
         finally:
-            self.give_back(fast, broken)
+            if broken or not self._keep:
+                fast.close(broken)
+            else:
+                self._idle.append(fast)
         return results
-
-    def give_back(self, fast: FastSocket, broken: bool = False) -> None:
-        """Take a socket back."""
-        if broken or not self._keep:
-            fast.close(broken)
-        else:
-            self._idle.append(fast)
 
     def end(self) -> None:
         """Give all sockets back to the pool; those in use follow when they are no longer used."""

@@ -43,11 +43,14 @@ class FastStream:
     @property
     def is_usable(self) -> bool:
         """Whether it is open as far as this process has heard, and its connection needs no PING before it is used."""
-        connection, seconds = self._connection, self._connection.health_check_interval
-        return (
-            connection._reader is self._stream  # noqa: SLF001
-            and not (self._transport.is_closing() or self._has_unread or self.has_rest)
-            and not (seconds and self._events.time() > connection.next_health_check)
+        connection, stream, seconds = self._connection, self._stream, self._connection.health_check_interval
+        return not (
+            connection._reader is not stream  # noqa: SLF001
+            or self._transport.is_closing()
+            or stream.at_eof()
+            or getattr(stream, "_buffer", b"")
+            or self._reader.has_data()
+            or (seconds and self._events.time() > connection.next_health_check)
         )
 
     @property

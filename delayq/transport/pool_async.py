@@ -18,28 +18,22 @@ class Pool(WholePool, redis.ConnectionPool):
     """Like redis-py's, but as `WholePool` says."""
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Lend a connection."""
-        if (connection := await self._at_hand()) is None:
-            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        note_lent(connection)
-        return connection
-
-    async def _at_hand(self) -> Any:
-        """Lend a connection that is in order, if there is one, without redis-py's locks, checks and counters.
+        """Lend a connection: one that is in order, if there is one, without redis-py's locks, checks and counters.
 
         Before calls that must not run twice, a look at its socket shows whether the server has closed it.
         """
         idle: list[Any] = self._available_connections
-        fast = stream_of(idle[-1]) if idle else None
-        if fast is None:
-            return None
-        connection = idle.pop()
-        if not (REPEATS.get() or fast.is_quiet):
+        while idle and (fast := stream_of(idle[-1])) is not None:
+            connection = idle.pop()
+            if REPEATS.get() or fast.is_quiet:
+                self._in_use_connections.add(connection)
+                connection.is_at_hand = True
+                break
             idle.insert(0, connection)
             await connection.disconnect(nowait=True)
-            return await self._at_hand()
-        self._in_use_connections.add(connection)
-        connection.is_at_hand = True
+        else:
+            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        note_lent(connection)
         return connection
 
     async def release(self, connection: Any) -> None:

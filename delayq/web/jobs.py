@@ -47,7 +47,7 @@ def selected(queue: Queue, ids: Sequence[str], action: Action, how: How, now: dt
     async def work(task: BackgroundTask) -> None:
         outcomes = Counter((await act()).values())
         total = outcomes.total()
-        task.tell(total, total, described(action, state, outcomes, total), done=outcomes[action.done])
+        task.tell(total, total, described(action, state, outcomes, total), done=_changed(action, outcomes))
 
     return work
 
@@ -61,7 +61,7 @@ def swept(queue: Queue, state: State, choice: Choice, action: Action | None, how
             progress = await queue.execute(sweep.step)
             text, done = f"{progress.matched:,} match.", None
             if action is not None:
-                done = progress.outcomes.get(action.done, 0)
+                done = _changed(action, progress.outcomes)
                 text = described(action, state, progress.outcomes, progress.matched) if progress.outcomes else text
             task.tell(min(progress.looked_at, progress.total), progress.total, text, done=done)
             await task.rest(0)
@@ -69,6 +69,10 @@ def swept(queue: Queue, state: State, choice: Choice, action: Action | None, how
             await _collect(queue, task)
 
     return work
+
+
+def _changed(action: Action, outcomes: Mapping[str, int]) -> int:
+    return sum(count for outcome, count in outcomes.items() if action.changes(outcome))
 
 
 def redriven(queue: Queue, choice: Choice, how: How, dry_run: bool) -> Work:

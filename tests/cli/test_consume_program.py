@@ -215,6 +215,24 @@ def test_program_that_runs_too_long_is_stopped_with_its_children(how: str, start
     assert info.state == ("ready" if how == "timeout" else "unack")
 
 
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+def test_program_of_a_cancelled_message_is_stopped_with_its_children_and_the_next_one_runs(
+    trap: str, start: Start, invoke: Invoke, queue: Queue, tmp_path: Path
+):
+    queue.send("payload", id="order-42")
+    begin = f"echo $$ >> {tmp_path}/pids; sleep 60 & echo $! >> {tmp_path}/pids; wait; sleep 60"
+    program = f"{trap}if [ $DELAYQ_ID = next ]; then exit 0; fi; {begin}"
+    start("consume", "emails", "--exec", program, "--concurrency", "1")
+    assert eventually(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 2)
+    queue.send("payload", id="next")
+    assert invoke("cancel", "emails", "order-42", "--running").stdout == "stopping order-42\n"
+    assert eventually(lambda: queue.stats().acked == 1)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert eventually(lambda: all(map(ended, pids)))
+    stats = queue.stats()
+    assert (stats.cancelled, stats.unack, stats.retry, stats.dead, stats.delivered) == (1, 0, 0, 0, 2)
+
+
 def test_consumer_warns_if_a_new_queues_name_is_much_like_another(invoke: Invoke, queue: Queue):
     queue.send("payload")
     for name, said in {"emails:emails": True, "orders": False, "emails": False}.items():

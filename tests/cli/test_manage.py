@@ -92,6 +92,16 @@ def test_running_message_is_not_cancelled_but_not_retried_either(invoke: Invoke,
     assert queue.get("order-42") is None
 
 
+def test_received_message_cannot_be_stopped_and_a_waiting_one_is_cancelled(invoke: Invoke, queue: Queue):
+    queue.send("payload", id="order-42")
+    queue.receive()
+    result = invoke("cancel", "emails", "order-42", "--running")
+    assert result.exit_code == 1
+    assert "is being handled now: a program that called receive has it, and cannot be stopped" in result.stderr
+    queue.send("payload", delay=60, id="order-43")
+    assert invoke("cancel", "emails", "order-43", "--running").stdout == "cancelled order-43\n"
+
+
 @pytest.mark.parametrize(("id_", "outcome", "code"), [("waits", "cancelled", 0), ("nobody", "unknown", 1)])
 def test_outcome_of_a_cancel_is_printed_as_json(id_: str, outcome: str, code: int, invoke: Invoke, queue: Queue):
     queue.send("payload", delay=60, id="waits")

@@ -70,20 +70,20 @@ def told(lines: Lines, event: str) -> list[Any]:
 
 def test_successor_that_hangs_is_killed_and_started_again(child: Child, lines: Lines, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
-    assert looks(child, lambda: len(told(lines, "consumer process not renewed, retrying")) == 2)
-    assert set(told(lines, "consumer process not renewed, retrying")) == {"not ready after 0.1 s, killed"}
-    assert told(lines, "consumer process renewed") == []
+    assert looks(child, lambda: len(told(lines, "consumer process not recycled, retrying")) == 2)
+    assert set(told(lines, "consumer process not recycled, retrying")) == {"not ready after 0.1 s, killed"}
+    assert told(lines, "consumer process recycled") == []
     assert all(map(ended, pids()[1:]))
     monkeypatch.setattr(supervisor, "START_SECONDS", 60)
     Path("free").touch()
     Path("hold").unlink()
-    assert looks(child, lambda: told(lines, "consumer process renewed"))
+    assert looks(child, lambda: told(lines, "consumer process recycled"))
 
 
 def test_successor_that_was_ready_may_end_in_its_own_time(child: Child, lines: Lines, monkeypatch: pytest.MonkeyPatch):
     Path("free").touch()
-    assert looks(child, lambda: told(lines, "consumer process renewed"))
-    (renewed,) = [line for line in lines if line["event"] == "consumer process renewed"]
+    assert looks(child, lambda: told(lines, "consumer process recycled"))
+    (renewed,) = [line for line in lines if line["event"] == "consumer process recycled"]
     Path("stops").touch()  # it then says that it does not consume
     assert looks(child, Path(f"stops-{renewed['successor']}").exists)
     monkeypatch.setattr(supervisor, "START_SECONDS", 0)

@@ -129,7 +129,7 @@ def test_queue_whose_data_the_server_lost_is_registered_again(redis_client: redi
         topic.publish("hello")
         redis_client.flushall()
         queue._context.look_again()
-        topic._context._look_at = 0
+        topic._context.open_until = 0
         queue.send("hello")
         topic.publish("hello")
     assert (redis_client.smembers(QUEUES), redis_client.smembers(TOPICS)) == ({b"emails"}, {b"orders"})

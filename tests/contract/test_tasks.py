@@ -548,6 +548,35 @@ def test_unknown_task_waits_longer_each_time_and_is_dead_after_a_quarter_of_an_h
     assert (queue.stats().retry, queue.stats().dead) == (1, 0)  # and it is given the same time again
 
 
+@pytest.mark.parametrize("how", ["rescheduled", "buried"])
+def test_unknown_message_that_was_put_off_by_hand_is_given_its_time_again(
+    queue: Queue, drain: Drain, now: Now, how: str
+):
+    queue.send({}, id="a", task="gone")
+    drain(queue, lambda _: None)
+    if how == "rescheduled":
+        assert queue.reschedule("a", delay=3600) == "rescheduled"
+    else:
+        queue.dead.bury("a")
+        now.later(3600)
+        queue.dead.requeue("a")
+    now.later(3600)
+    drain(queue, lambda _: None)
+    assert (queue.stats().retry, queue.stats().dead) == (1, 0)
+
+
+def test_message_of_an_unknown_task_uses_up_no_rate(make: Make, drain: Drain, now: Now):
+    queue = make(shards=1)
+    queue.configure(rate="1/h")
+    queue.send({}, task="gone")
+    drain(queue, lambda _: None)
+    now.later(1)
+    queue.send("known")
+    seen: list[Any] = []
+    drain(queue, lambda message: seen.append(message.payload))
+    assert seen == ["known"]
+
+
 def test_pause_or_outage_does_not_count_as_time_for_a_consumer_that_knows_the_task(make: Make, drain: Drain, now: Now):
     seen: list[int] = []
     old, new = make(), make()

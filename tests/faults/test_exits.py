@@ -287,7 +287,7 @@ def test_records_are_settled_before_a_mismatch_ends_the_consumer(
 
         def fault() -> None:
             redis_server.client().hset(mine._context.shards[0].keys.meta, field, 99)
-            mine._context._look_at = 0.0
+            mine._context.open_until = 0.0
 
         assert isinstance(ended(consumer.run, gate, fault, says), FormatTooNew | ShardsMismatch)
         assert (gate.began, group.unacked(), group.lag()) == (SENT, [], 0)

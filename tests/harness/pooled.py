@@ -302,3 +302,16 @@ async def awaited(message: Message) -> None:
 
 def fail_in_depth(message: Message) -> None:
     raise ValueError(message.id)
+
+
+def stubborn(message: Message) -> None:
+    """Start a child, and ignore SIGTERM in both; a payload of "quick" only notes its process."""
+    if message.payload == "quick":
+        note("quick", message)
+        return
+    if message.payload == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "300"])
+    note(f"child-{child.pid}", message)
+    note("stubborn", message)
+    time.sleep(300)

@@ -118,3 +118,9 @@ def test_server_time_is_the_default(queue):
     before = queue.server_ms()
     due = queue.nack("a", "0.0.0.0-0", 5000)
     assert before + 5000 <= due <= queue.server_ms() + 5001
+
+
+def test_delivery_that_did_not_begin_is_taken_off_the_rate(queue):
+    queue.given(unack={"a": NOW + LEASE}, rate={"1": NOW * 1000, "2": NOW * 1000 + 5})
+    queue.nack("a", "0.0.0.0-0", 0, begun=False, handed_us=NOW * 1000)
+    assert queue.state()["rate"] == {"2": NOW * 1000 + 5}

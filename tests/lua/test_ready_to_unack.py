@@ -185,7 +185,7 @@ def test_lateness_counts_new_messages_and_retries_together(queue):
 # -- lease and receipt -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("now", "lease_end"), [(NOW, NOW + 1), (NOW + 0.25, NOW + 1.25), (NOW + 0.007, NOW + 1.007)])
+@pytest.mark.parametrize(("now", "lease_end"), [(NOW, NOW + 1), (NOW + 0.25, NOW + 1.25), (NOW + 0.008, NOW + 1.008)])
 def test_lease_is_counted_from_the_delivery(queue, now, lease_end):
     queue.now = now
     queue.given(ready={"a": NOW})
@@ -201,11 +201,20 @@ def test_every_receipt_has_the_microsecond_of_its_delivery(queue):
     for micros in sampled:
         queue.now = f"1790000000000.{micros:03}"
         queue.given(ready={f"m{micros}": NOW})
-        claimed = queue.ready_to_unack(1, LEASE)
+        claimed = queue.ready_to_unack(1, LEASE, "me", f"{micros:032}" if micros % 2 else "")  # odd for a consumer
         assert claimed.micros == micros
         queue.extend(f"m{micros}", f"0.0.0.0-{micros}", 2 * LEASE)
         assert queue.ack([(f"m{micros}", f"0.0.0.0-{micros}")]) == [1]
     assert queue.state()["stats"]["acked"] == len(sampled)
+
+
+def test_microsecond_is_odd_for_a_consumer_and_even_for_a_program_that_receives(queue):
+    for micros in (0, 1, 998, 999):
+        queue.now = f"1790000000000.{micros:03}"
+        queue.given(ready={"a": NOW, "b": NOW})
+        assert queue.ready_to_unack(1, LEASE).micros == micros - micros % 2
+        assert queue.ready_to_unack(1, LEASE, "me", f"{micros:032}").micros == micros - micros % 2 + 1
+        queue.redis.delete(queue.keys.unack)
 
 
 def test_receipt_is_valid_just_before_the_next_millisecond(queue):

@@ -56,7 +56,7 @@ def count(lines: Lines, event: str) -> int:
 
 
 def renewed(lines: Lines, times: int) -> bool:
-    return eventually(lambda: count(lines, "pool process renewed") >= times)
+    return eventually(lambda: count(lines, "pool process recycled") >= times)
 
 
 Running = Callable[..., Any]
@@ -112,7 +112,7 @@ def test_process_is_replaced_after_its_number_of_messages(queue: Queue, running:
     assert sorted(Counter(pid for _, pid in pooled.notes("fine")).values()) == [1, 4, 4]
     assert not any(is_alive(pid) for _, pid in pooled.notes("fine"))
     pids = list(dict.fromkeys(pid for _, pid in pooled.notes("fine")))
-    told = [line for line in lines if line["event"] == "pool process renewed"]
+    told = [line for line in lines if line["event"] == "pool process recycled"]
     assert [(line["pid"], line["successor"], line["messages"]) for line in told] == [
         (pids[0], pids[1], 4),
         (pids[1], pids[2], 4),
@@ -129,7 +129,7 @@ def test_no_message_waits_for_the_start_of_a_successor(
         assert eventually(lambda: len(pooled.notes("begin")) == 2)
         queue.send_many([Outgoing("x") for _ in range(30)])
         assert handled(queue, 31)
-        assert count(lines, "pool process renewed") == 0
+        assert count(lines, "pool process recycled") == 0
         (folder / "begin").touch()
         assert renewed(lines, 1)
         queue.send("x")
@@ -165,7 +165,7 @@ def test_process_that_has_grown_is_replaced(queue: Queue, running: Running, line
         assert renewed(lines, 1)
         queue.send(1)
         assert handled(queue, 4)
-    (line,) = [line for line in lines if line["event"] == "pool process renewed"]
+    (line,) = [line for line in lines if line["event"] == "pool process recycled"]
     assert (line["messages"], line["memory"] > 250 << 20) == (3, True)
     assert [*Counter(pid for _, pid in pooled.notes("grow")).values()] == [3, 1]
 
@@ -299,7 +299,7 @@ def test_process_goes_on_while_successors_are_too_large_from_the_start(
         assert eventually(lambda: count(lines, "pool process not started, retrying") >= 1)
         queue.send("x")
         assert handled(queue, 2)
-        assert count(lines, "pool process renewed") == 0
+        assert count(lines, "pool process recycled") == 0
         (folder / "small").touch()
         assert renewed(lines, 1)
     (error,) = {line["error"] for line in lines if line["event"] == "pool process not started, retrying"}
@@ -344,7 +344,7 @@ def test_messages_run_once_while_processes_are_replaced_all_the_time(
 ) -> None:
     sent: list[str] = []
     with running(pooled.fine, recycle_after=20, concurrency=3):
-        while count(lines, "pool process renewed") < 8:
+        while count(lines, "pool process recycled") < 8:
             more = [f"m{len(sent) + n}" for n in range(50)]
             queue.send_many([Outgoing("x", id=name) for name in more])
             sent += more
@@ -353,7 +353,7 @@ def test_messages_run_once_while_processes_are_replaced_all_the_time(
     assert (queue.stats().delivered, queue.stats().acked) == (len(sent), len(sent))
     pids = {pid for _, pid in pooled.notes("fine")}
     assert not any(map(is_alive, pids))
-    assert {line["event"] for line in lines} == {"consumer started", "pool process renewed", "consumer stopped"}
+    assert {line["event"] for line in lines} == {"consumer started", "pool process recycled", "consumer stopped"}
 
 
 def test_process_goes_on_while_the_system_has_no_thread_for_its_renewal(
@@ -367,7 +367,7 @@ def test_process_goes_on_while_the_system_has_no_thread_for_its_renewal(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         slot.renew(lambda _: None, "renewal")
-    assert lines == [{"event": "pool process not renewed", "error": "can't start new thread", "log_level": "error"}]
+    assert lines == [{"event": "pool process not recycled", "error": "can't start new thread", "log_level": "error"}]
     slot.renew(Slot.renewed, "renewal")
     slot.close()
     assert not slot.is_renewing

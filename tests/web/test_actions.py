@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import threading
 from collections.abc import Mapping
 from html import unescape
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq import Outgoing, Queue
+from delayq import Consumer, Message, Outgoing, Queue
 from delayq.model.actions import ACTIONS, Action, Field, How, Words
 from delayq.web.api.actions import BODIES, Ids, Matching, _body
 from delayq.web.filters import FIELDS
@@ -80,6 +81,27 @@ def test_buried_messages_are_dead_letters(enter: Enter, stocked: Queue):
     told = run(enter(), {"act": "bury", "ids": ["m1", "m2"], "state": "pending"})
     assert "2 of 2 buried." in told
     assert [info.reason for info in stocked.dead.list() if info.id in ("m1", "m2")] == ["buried", "buried"]
+
+
+def test_running_message_is_stopped_from_its_page(enter: Enter, queue: Queue):
+    began, client = threading.Event(), enter()
+
+    def handle(message: Message) -> None:
+        began.set()
+        assert eventually(lambda: message.cancelled)
+        raise InterruptedError
+
+    queue.send("x", id="m")
+    consumer = Consumer(queue, handle)
+    consumer.start()
+    try:
+        assert began.wait(60)
+        assert 'value="stop"' in client.get("/main/queues/emails/messages/m").text
+        told = run(client, {"act": "stop", "ids": ["m"], "state": "unack", "page": "message"})
+        assert "1 of 1 being stopped." in told
+        assert eventually(lambda: queue.stats().cancelled == 1)
+    finally:
+        consumer.stop()
 
 
 def test_cancelled_running_message_is_not_retried(enter: Enter, queue: Queue):

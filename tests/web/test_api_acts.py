@@ -286,6 +286,8 @@ def test_action_on_named_messages_reports_each_outcome(enter: Enter, stocked: Qu
     assert buried["outcomes"] == {"raw": "buried"}
     gone = act(client, f"{EMAILS}/messages/cancel", {"ids": ["m", "m"]}).json()
     assert gone == {"outcomes": {"m": "cancelled"}, "done": 1}
+    stopped = act(client, f"{EMAILS}/messages/stop", {"ids": ["none"]}).json()
+    assert stopped == {"outcomes": {"none": "unknown"}, "done": 0}
     assert (stocked.stats().dead, stocked.stats().cancelled, stocked.stats().missing) == (1, 1, 0)
 
 

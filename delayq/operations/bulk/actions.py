@@ -41,6 +41,9 @@ def calling(call: Callable[[QueueCommands, str], Command[str]]) -> Act:
 cancelling: Final = calling(QueueCommands.cancel)
 """Cancel messages: "cancelled", "in_flight" or "unknown"."""
 
+stopping: Final = calling(lambda scripts, message_id: scripts.cancel(message_id, running=True))
+"""Cancel messages and stop those that run: "stopping", "cancelled", "in_flight" or "unknown"."""
+
 burying: Final = calling(lambda scripts, message_id: scripts.bury(message_id, BURIED))
 """Move waiting messages to the dead letters: "buried", "in_flight", "dead" or "unknown"."""
 
@@ -133,6 +136,7 @@ PREPARE: dict[str, Callable[[How, dt.datetime], Prepared]] = {
     "requeue": lambda how, _: Prepared(requeueing(due_word(how.delay, None))),
     "bury": lambda *_: Prepared(burying),
     "cancel": lambda *_: Prepared(cancelling),
+    "stop": lambda *_: Prepared(stopping),
 }
 """How each action of `delayq.model.actions` that takes ids does its work, with its settings and the server's time."""
 

@@ -43,7 +43,7 @@ TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
     **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "reports", "watch"), "hash"),
     **dict.fromkeys(("members", "groups", "rosters"), "hash"),
-    **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
+    **dict.fromkeys(("armed", "rate", "replaced", "slots", "stops", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
     **dict.fromkeys(("timer", "removed"), "string"),

@@ -26,6 +26,7 @@ from delayq.runtime.process_pool import child
 from delayq.runtime.process_pool.job import ProcessJob
 
 REAP_SECONDS = 5.0  # for a killed process to be gone, or for the exit handlers of an ending one
+STOP_SECONDS = 0.5  # between SIGTERM and SIGKILL, if a message is cancelled
 LOOK_SECONDS = 1.0  # between two checks that a process lives: one that it has forked may keep its pipe open
 
 # fork would copy locks that other threads hold; a fork server would keep the environment that it started with.
@@ -62,11 +63,14 @@ def check_program() -> None:
 
 
 class WorkerProcess:
-    """Runs a handler on one message at a time. Only one thread may use it, except for `kill`.
+    """Runs a handler on one message at a time. Only one thread may use it, except for `stop` and `kill`.
 
     Args:
         job: the handler and what it needs.
         ask: called with what a handler asks for its message: a request, the message, an argument.
+
+    Attributes:
+        is_stopped: it was told to end, so no other message may be given to it.
     """
 
     def __init__(self, job: ProcessJob, ask: Callable[[Request, Any, Any], object]) -> None:
@@ -83,6 +87,7 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
+        self.is_stopped = False
         self._is_closed = False
         self.pid: int = self._process.pid or 0
 
@@ -138,14 +143,26 @@ class WorkerProcess:
         with _ONE_AT_A_TIME:
             return self._process.exitcode is not None
 
+    def stop(self) -> None:
+        """Let it and its subprocesses end, and kill them soon if they do not."""
+        self.is_stopped = True
+        self._signal(signal.SIGTERM)
+        timer = threading.Timer(STOP_SECONDS, self.kill)
+        timer.daemon = True
+        timer.start()
+
     def kill(self) -> None:
         """Kill it and its subprocesses now; do nothing if it has ended."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         with _ONE_AT_A_TIME:
             if self._is_closed or self._process.exitcode is not None:
                 return  # the number may belong to another process by now
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it has no group yet
-                os.killpg(self.pid, signal.SIGKILL)
-            self._process.kill()
+                os.killpg(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def end(self) -> None:
         """Let it end by itself, or kill it if it does not end soon."""

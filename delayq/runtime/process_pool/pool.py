@@ -96,7 +96,7 @@ class ProcessPool(Generic[D]):
         self._lock = threading.Lock()
         self._renewing = threading.Lock()  # successors start one after the other, so that handlers keep their cores
         self._ready: set[Slot] = set()
-        self._running: set[WorkerProcess] = set()
+        self._running: dict[WorkerProcess, D] = {}
         self._alive: set[WorkerProcess] = set()
         self._over = threading.Event()
         self._has_begun = self._is_interrupted = self._has_news = False
@@ -159,6 +159,13 @@ class ProcessPool(Generic[D]):
                 self._inbox.put(None)
                 return taken
             taken.append(message)
+
+    def cancel(self, message: D) -> None:
+        """End the process whose handler runs on a message; another process takes its place."""
+        with self._lock:  # held from the start of a message to its end: the process cannot have begun the next one
+            for process, handled in self._running.items():
+                if handled is message:
+                    process.stop()
 
     def interrupt(self) -> bool:
         """Kill the processes whose handlers are running; return whether there are any."""
@@ -299,7 +306,7 @@ class ProcessPool(Generic[D]):
         with self._lock:
             if self._is_interrupted or not self._may_start(message):
                 return oc.RELEASED, True
-            self._running.add(process)
+            self._running[process] = message
         started, has_run = time.perf_counter(), True
         seconds = self._time_limit.of(message)
         try:
@@ -318,10 +325,10 @@ class ProcessPool(Generic[D]):
             return oc.Failed(error=text), False
         finally:
             with self._lock:
-                self._running.discard(process)
+                self._running.pop(process, None)
             if has_run:
                 self.times.note(time.perf_counter() - started, times)
-        return outcome, True
+        return outcome, not process.is_stopped
 
     def _tell(self, error: Exception, wait: float) -> None:
         """Log that a process could not be started; end the consumer if none ever could."""

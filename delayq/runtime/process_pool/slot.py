@@ -72,7 +72,7 @@ class Slot:
             thread.start()
         except RuntimeError as error:  # out of threads: the process stays, and the next message tries again
             self.is_renewing = False
-            log.error("pool process not renewed", error=str(error))
+            log.error("pool process not recycled", error=str(error))
             return
         self._renewals.append(thread)
 
@@ -127,6 +127,6 @@ class Slot:
         elif not self._is_closed:
             self._left, self.process = self.process, successor
             about = {"messages": self._handled, "memory": resident_bytes(self._left.pid)}
-            log.info("pool process renewed", pid=self._left.pid, successor=successor.pid, **about)
+            log.info("pool process recycled", pid=self._left.pid, successor=successor.pid, **about)
             self._limits, self._handled = self._recycling.drawn(), 0
         self._changed.notify_all()

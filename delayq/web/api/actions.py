@@ -182,7 +182,7 @@ def _named(action: Action) -> Operation:
         act = jobs.acting(queue, ids, action, how, (await queue.stats()).at)
         async with audit.audited(request, action.name, queue=queue.name, ids=[*map(printable_id, ids)]) as line:
             outcomes: dict[str, Any] = await act()
-            done = sum(outcome == action.done for outcome in outcomes.values())
+            done = sum(map(action.changes, outcomes.values()))
             line["told"] = f"{done:,} of {len(outcomes):,}"
         return Outcomes(outcomes=outcomes, done=done)
 

@@ -68,6 +68,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "give_up_place": lambda scripts: scripts.give_up_place("u", "1.0.0.0-0"),
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
+    "ledger_extent": lambda scripts: scripts.ledger_extent(""),
     "deregister": lambda scripts: scripts.deregister("me", {0: 3}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open_queue": lambda scripts: scripts.open_queue(1, create=True),
@@ -117,15 +118,14 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = set(
-    "".split()
-)
+READ_ONLY = {
     "consumers",
     "fitting",
     "get",
     "group",
     "held_keys",
     "history",
+    "ledger_extent",
     "results",
     "stats",
     "upcoming",
