@@ -109,6 +109,11 @@ class At(NamedTuple):
     client: Any
 
 
+def _later(at: At, seconds: float) -> list[Any]:
+    at.now.later(seconds)
+    return at.queue.receive()
+
+
 def _follow(at: At) -> None:
     at.message.release()
     at.queue.reschedule(at.message.id, delay=999)
@@ -136,11 +141,7 @@ END: dict[str, Callable[[At], object]] = {
     "cancelled in flight, then nacked": lambda at: (at.queue.cancel(at.message.id), at.message.nack(delay=0)),
     "cancelled in flight, then rejected": lambda at: (at.queue.cancel(at.message.id), at.message.reject()),
     "cancelled in flight, then released": lambda at: (at.queue.cancel(at.message.id), at.message.release()),
-    "cancelled in flight, then lost": lambda at: (
-        at.queue.cancel(at.message.id),
-        at.now.later(60),
-        at.queue.receive(),
-    ),
+    "cancelled in flight, then lost": lambda at: (at.queue.cancel(at.message.id), _later(at, 60)),
     "cancelled before its retry": lambda at: (at.message.nack(delay=99), at.queue.cancel(at.message.id)),
     "purged before its retry": lambda at: (at.message.nack(delay=99), at.queue.purge("retry")),
     "dead and cancelled": lambda at: (at.message.reject(), at.queue.cancel(at.message.id)),
@@ -150,7 +151,7 @@ END: dict[str, Callable[[At], object]] = {
         at.queue.dead.requeue(at.message.id),
         at.queue.ack(at.queue.receive()),
     ),
-    "lost and acked again": lambda at: (at.now.later(60), at.queue.ack(at.queue.receive()), at.message),
+    "lost and acked again": lambda at: at.queue.ack(_later(at, 60)),
 }
 
 
@@ -173,7 +174,7 @@ WAITING: dict[str, Callable[[At], object]] = {
     "cancelled": lambda at: at.queue.cancel(at.message.id),
     "purged": lambda at: at.queue.purge("pending"),
     "replaced": lambda at: at.queue.send("new", id=at.message.id, on_conflict="replace", delay=99),
-    "expired": lambda at: (at.now.later(20), at.queue.receive()),
+    "expired": lambda at: _later(at, 20),
 }
 
 
