@@ -9,7 +9,7 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import Headers
 from delayq.model.event import Event
 from delayq.model.health import Trouble
-from delayq.model.message_group import MessageGroup, SentGroup
+from delayq.model.message_group import MessageGroup, OnDead, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed
@@ -63,6 +63,7 @@ __all__ = [
     "MessageInfo",
     "Missed",
     "OnConflict",
+    "OnDead",
     "Page",
     "Place",
     "Pool",

@@ -43,10 +43,12 @@ if #done == 0 then return results end
 local noted, note, needs = {}, ledger(KEYS[6], KEYS[7], ARGV[1])
 local groups = grouped(KEYS[8], KEYS[9], KEYS[10], needs)
 redis.call('UNLINK', unpack(keys))
+local ids, numbers = {}, {}
 for i, id in ipairs(note and done or {}) do
-  if not noted[id] then note(id, 'acked', deliveries(past[i]) + 1) end
+  if not noted[id] then ids[#ids + 1], numbers[#ids + 1] = id, past[i] and deliveries(past[i]) + 1 or 1 end
   noted[id] = true
 end
+if note then note(ids, 'acked', numbers) end
 if #retried > 0 then redis.call('HDEL', KEYS[3], unpack(retried)) end
 if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SREM', KEYS[4], unpack(done)) end
 count(KEYS[5], 'acked', #done)

@@ -27,6 +27,10 @@ else
   put(KEYS[2], entries)
 end
 count(KEYS[3], 'promoted', due)
-for i = 1, #noted, 2 do note(noted[i], 'promoted', nil, noted[i + 1], now - noted[i + 1]) end
+if note then
+  local ids, dues = {}, {}
+  for i = 1, #noted, 2 do ids[#ids + 1], dues[#dues + 1] = noted[i], noted[i + 1] end
+  note(ids, 'promoted', nil, dues, true)
+end
 redis.call('ZREMRANGEBYRANK', KEYS[1], '0', last)
 return due

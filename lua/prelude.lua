@@ -191,7 +191,7 @@ local function discard(places, garbage, known, stats, ids, now, note, event, rea
   move(places, garbage, since, function()
     for _, hash in ipairs(known) do redis.call('HDEL', hash, unpack(ids)) end
     count(stats, event, #ids)
-    for _, id in ipairs(note and ids or {}) do note(id, event, nil, nil, nil, reason) end
+    if note then note(ids, event, nil, nil, nil, reason) end
   end)
 end
 
@@ -346,17 +346,123 @@ local function room(max_length, ...)
   return free
 end
 
+-- What a field of a packed entry says of the events `from` to `to`: one value if all have the same, else a line for each.
+local function column(values, from, to)
+  if type(values) ~= 'table' then return values or '' end
+  for i = from + 1, to do
+    if values[i] ~= values[from] then return table.concat(values, '\n', from, to) end
+  end
+  return values[from]
+end
+
+-- How many events an entry of the ledger holds, and by how many the events exceeded the entries up to it, with it, since
+-- the first packed one. Nothing for an entry of one event.
+local function packed(entry)
+  if entry and entry[2][1] == 'ids' then return string.match(entry[2][#entry[2]], '^(%d+) (%d+)$') end
+end
+
+-- By how many a ledger's events exceeded its entries before the first packed entry that is left, given by how many they
+-- ever have; nil if up to a thousand entries of one event come first, and -1 if the user may not read them. Searched is
+-- from `packed_from`, before which no packed entry is left. Return also from where to continue.
+local function exceeded(meta, events, excess, from)
+  from = from or redis.call('HGET', meta, 'packed_from') or '-'
+  for i = 0, 10 do
+    local count = i == 0 and 1 or 100
+    local page = redis.pcall('XRANGE', events, from, '+', 'COUNT', count)
+    if page.err and from == '-' then return -1, from end
+    if page.err then return exceeded(meta, events, excess, '-') end -- another program has overwritten where to begin
+    for _, entry in ipairs(page) do
+      local n, upto = packed(entry)
+      if n then return upto - n + 1, entry[1] end
+    end
+    if #page < count then return excess, from end
+    from = '(' .. page[count][1]
+  end
+  return nil, from
+end
+
+-- Drop the oldest entries of a ledger that may have packed ones, while it has `kept` events without them. Given is by how
+-- many events have ever exceeded entries. Return false if the user may not do that.
+local function shorten(meta, events, kept, excess)
+  local most = tonumber(kept) or math.huge
+  for _ = 1, 8 do
+    local length = redis.call('XLEN', events)
+    if length + excess <= most or length == 0 then return true end
+    local page, from = redis.pcall('XRANGE', events, '-', '+', 'COUNT', 1), nil
+    local n, upto = packed(page[1])
+    local before = n and upto - n + 1
+    if not n then
+      before, from = exceeded(meta, events, excess)
+      redis.pcall('HSET', meta, 'packed_from', from)
+      if not before or before < 0 then return not before end
+    end
+    local over, drops = length + excess - before - most, 0
+    if over > 0 and tonumber(n or 0) < 25 then page = redis.pcall('XRANGE', events, '-', '+', 'COUNT', 100) end
+    for _, entry in ipairs(page) do
+      over = over - (packed(entry) or 1)
+      if over < 0 then break end
+      drops = drops + 1
+    end
+    if drops == 0 then return true end
+    if type(redis.pcall('XTRIM', events, 'MAXLEN', '=', length - drops)) == 'table' then return false end
+  end
+  return true
+end
+
+-- Append several events to the ledger as one entry; return whether it was accepted: the clock may have been set back.
+--
+-- Its fields are those of an entry of one event, with a line for each event where these differ, and without `late`. The
+-- last one says what `packed` returns. Each of the n events has an id of its own, the last one that of the entry, and the
+-- others those right before it. Ids of packed entries rise in steps, which leave room for entries in between.
+local function pack(meta, events, kept, at, from, to, ids, event, attempts, dues, reason, consumer)
+  local STEP = 10000
+  local n, named = to - from + 1, cjson.encode(#ids > to - from + 1 and {unpack(ids, from, to)} or ids)
+  local excess = redis.pcall('HINCRBY', meta, 'packed', n - 1)
+  if type(excess) == 'table' then return false end -- a right is missing, or another program has overwritten it
+  local id, done = digits(clock('')) .. '-' .. digits(excess * STEP), {}
+  if excess % 256 >= n - 1 or shorten(meta, events, kept, excess) then
+    done = redis.pcall('XADD', events, 'MAXLEN', '~', kept, id, 'ids', named, 'event', event, 'at', at, 'attempt',
+      column(attempts, from, to), 'due', column(dues, from, to), 'consumer', consumer or '', 'reason', reason or '',
+      'events', n .. ' ' .. digits(excess))
+  end
+  if type(done) == 'table' then redis.pcall('HINCRBY', meta, 'packed', 1 - n) end
+  return type(done) ~= 'table'
+end
+
+-- Whether the ledger of a queue may have packed entries, by what the queue needs.
+local function may_pack(needs)
+  return tonumber(string.match(needs or '', '^%d+') or 0) >= 3
+end
+
+-- Note a transition of several messages, in packed entries if that is allowed, or one by one.
+local function note_all(meta, events, kept, needs, now, note, ids, event, attempts, dues, late, reason, consumer)
+  local LEAST, MOST = 4, 100
+  local done, packs = 0, #ids >= LEAST and may_pack(needs)
+  while packs and #ids - done >= LEAST do
+    local to = math.min(done + MOST, #ids)
+    packs = pack(meta, events, kept, digits(now), done + 1, to, ids, event, attempts, dues, reason, consumer)
+    if packs then done = to end
+  end
+  for i = done + 1, #ids do
+    local due = type(dues) == 'table' and dues[i] or dues
+    local attempt = type(attempts) == 'table' and attempts[i] or attempts
+    note(ids[i], event, attempt, due, late and now - due, reason, consumer)
+  end
+end
+
 -- Return a function that notes a transition in the queue's ledger, nil if the queue keeps none; what the queue needs, and
 -- its max_length, both as stored. `given` is a time, as for `clock`. This fails, before anything is changed, if
 -- the key is not a stream or (Redis 7.0 and newer) if the user may not append to it, or if what `sends` messages lacks
 -- what the queue needs: a delivery can still be settled. Later, an entry that fails must not stop the script.
 --
--- Each entry has the same fields, even empty ones, so that the stream stores their names once.
+-- Each entry has the same fields, even empty ones, so that the stream stores their names once. The function also notes a
+-- transition of several messages, given a list of their ids; `attempt` and `due` are then values or lists, and `late` is
+-- true to note how late they are. Such a call appends packed entries if it may.
 local function ledger(meta, events, given, sends)
   local kept, needs, max_length = unpack(redis.call('HMGET', meta, 'events', 'needs', 'max_length'))
   if sends and needs then understood(meta, needs) end
   if not kept then return nil, needs, max_length end
-  redis.call('XLEN', events)
+  local length, now = redis.call('XLEN', events), clock(given)
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
     error({err = "NOPERM User has no permissions to run the 'xadd' command"})
   end
@@ -366,11 +472,18 @@ local function ledger(meta, events, given, sends)
     texts[value] = texts[value] or digits(value)
     return texts[value]
   end
-  local at = text(clock(given))
-  return function(id, event, attempt, due, late, reason, consumer)
+  local at = text(now)
+  local function note(id, event, attempt, due, late, reason, consumer)
+    if type(id) == 'table' then
+      return note_all(meta, events, kept, needs, now, note, id, event, attempt, due, late, reason, consumer)
+    end
     redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
       'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or '')
-  end, needs, max_length
+  end
+  if length % 64 == 0 and length > 0 and may_pack(needs) then
+    shorten(meta, events, kept, counted(meta, 'packed'))
+  end
+  return note, needs, max_length
 end
 
 -- Whether messages may belong to groups, by what the queue needs. If so, this fails, before anything is changed, if a key
@@ -390,6 +503,12 @@ end
 -- Nothing if it is not as delayq writes it.
 local function group_of(stored)
   return string.match(stored or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+end
+
+-- Whether a message still waits for a group, rather than a later message with its id for another group, which was sent at
+-- another time.
+local function awaits(waiting, id, since)
+  return tonumber(redis.call('ZSCORE', waiting, id) or '') == tonumber(since)
 end
 
 -- The lines of a text, or of none.
@@ -422,7 +541,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
         local numbers = {mode, total, digits(left), digits(dead), since, over, due, id}
         redis.call('HSET', groups, name, table.concat(numbers, ' '))
       end
-      if mode and left == 0 and redis.call('ZSCORE', waiting, id) then
+      if mode and left == 0 and awaits(waiting, id, since) then
         local at, before = due_time(due, now, micros), head(pending)
         put(pending, {at, id})
         redis.call('ZREM', waiting, id)
@@ -436,7 +555,7 @@ end
 local function forget_cancelled(ids, cancelled, attempts, errors, stats, note, reason)
   redis.call('HDEL', errors, unpack(ids))
   count(stats, 'cancelled', #ids)
-  for _, id in ipairs(note and ids or {}) do note(id, 'cancelled', nil, nil, nil, reason) end
+  if note then note(ids, 'cancelled', nil, nil, nil, reason) end
   redis.call('SREM', cancelled, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids)) -- last: receipts are computed from it
 end

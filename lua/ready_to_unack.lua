@@ -61,10 +61,9 @@ if rings then ring(KEYS[7]) end
 local number = count(KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
 count_late(KEYS[6], claimed, now)
-for i, id in ipairs(note and ids or {}) do
-  local due = claimed[2 * i]
-  note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])
-end
+local numbers, dues = {}, {}
+for i = 1, note and #ids or 0 do numbers[i], dues[i] = earlier[i] and deliveries(earlier[i]) + 1 or 1, claimed[2 * i] end
+if note then note(ids, 'delivered', numbers, dues, true, nil, ARGV[4]) end
 if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], '0', digits(retries - 1)) end
 if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], '0', digits(fresh - 1)) end
 local has_large = redis.call('HGET', KEYS[6], 'large') ~= '0' and 1 or 0

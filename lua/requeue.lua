@@ -39,7 +39,7 @@ move({KEYS[1]}, KEYS[2], dues, function()
   redis.call('HSET', KEYS[3], unpack(attempts))
   redis.call('HDEL', KEYS[4], unpack(found))
   count(KEYS[5], 'requeued', #found)
-  for _, id in ipairs(note and found or {}) do note(id, 'requeued', nil, due) end
+  if note then note(found, 'requeued', nil, due) end
 end)
 if due < before then ring(KEYS[6]) end
 return results

@@ -28,6 +28,7 @@ local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end
 local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[15]})
 local results, new, values, members, first, largest = {}, 0, {}, {}, math.huge, 0
+local fresh, dues = {}, {}
 for i = 1, n do
   results[i] = taken[i] and 0 or 1
   if not taken[i] then
@@ -49,8 +50,9 @@ for i = 1, n do
     if ARGV[6 * i - 1] ~= '' then redis.call('HSET', KEYS[10], ids[i], ARGV[6 * i - 1]) end
     if ARGV[6 * i] ~= '' then redis.call('HSET', KEYS[11], ids[i], ARGV[6 * i]) end
     if ARGV[6 * i + 1] ~= '' then redis.call('HSET', KEYS[12], ids[i], ARGV[6 * i + 1]) end
-    if note then note(ids[i], 'sent', nil, waits and ARGV[6 * i - 3], nil, 'restored') end
+    fresh[#fresh + 1], dues[#dues + 1] = ids[i], waits and ARGV[6 * i - 3] or ''
   end
 end
+if note then note(fresh, 'sent', nil, dues, nil, 'restored') end
 if waits and first < before then ring(KEYS[4]) end
 return results

@@ -28,7 +28,7 @@
 --          an id exists, {-3, max_length} as the queue has no room for all
 -- Cost     O(n log m)
 local name, waits = ARGV[2], tonumber(ARGV[5])
-if redis.call('HEXISTS', KEYS[13], name) == 1 then return {-1} end
+if redis.call('HGET', KEYS[13], name) then return {-1} end
 local now, micros = clock(ARGV[1])
 local note, _, max_length = ledger(KEYS[9], KEYS[10], now, true)
 local n, ids, before = (#ARGV - 5) / 3, {}, head(KEYS[1])
@@ -53,6 +53,7 @@ end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)
+if look then ended(KEYS[12], KEYS[13], KEYS[11], KEYS[1], KEYS[4], true, now, ids) end -- as others', whom nobody counted
 redis.call('HSET', KEYS[14], name, table.concat(roster, '\n'))
 local group = {ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}
 redis.call('HSET', KEYS[13], name, table.concat(group, ' '))

@@ -31,7 +31,7 @@ local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8
 for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[11 + 2 * i])) or 0) > now end
 local note, _, max_length = ledger(KEYS[9], KEYS[10], now, true)
 local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[11]) or math.huge
-local values, members, new, dues, first, largest = {}, {}, {}, {}, math.huge, 0
+local values, members, new, starts, dues, first, largest = {}, {}, {}, {}, {}, math.huge, 0
 for i = 1, n do
   if taken[i] or #new >= free then
     dues[i] = taken[i] and -1 or -1 - max_length
@@ -52,8 +52,9 @@ for i = 1, n do
   if dues[i] >= 0 then
     local ends = due_time(ARGV[4 * i + 1], now, micros)
     redis.call('SET', KEYS[11 + 2 * i], digits(ends), 'PX', digits(ends - now))
-    if note then note(ids[i], 'sent', nil, dues[i]) end
+    starts[#starts + 1] = dues[i]
   end
 end
+if note then note(new, 'sent', nil, starts) end
 if first < before then ring(KEYS[4]) end
 return dues

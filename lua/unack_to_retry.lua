@@ -56,7 +56,9 @@ for i, id in ipairs(ids) do
 end
 if #cancelled > 0 then put(KEYS[3], since) end
 if #retries > 0 then put(KEYS[2], retries) end
-for i, id in ipairs(note and ids or {}) do note(id, 'lease_lost', deliveries(stored[i]) + 1, math.floor(lost[2 * i])) end
+local numbers, ends = {}, {}
+for i = 1, note and #ids or 0 do numbers[i], ends[i] = deliveries(stored[i]) + 1, math.floor(lost[2 * i]) end
+if note then note(ids, 'lease_lost', numbers, ends) end
 if #retries > 0 then
   redis.call('HSET', KEYS[4], unpack(attempts))
   redis.call('HSET', KEYS[5], unpack(errors))

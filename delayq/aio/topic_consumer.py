@@ -17,6 +17,7 @@ from delayq.model.units import Seconds, lease_ms
 from delayq.model.validation import check_limit
 from delayq.protocol.topic_commands import REQUEUED
 from delayq.runtime.driver_async import Driver, WakeSignal
+from delayq.runtime.event_handler import one_by_one
 from delayq.runtime.group_member import GroupMember
 from delayq.runtime.handler_registry import surrounded
 from delayq.runtime.handler_stack import make_single_pool
@@ -89,6 +90,8 @@ class TopicConsumer(Lifecycle):
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
         around = Middleware.of(middleware)
         self.handler: Callable[[Record], Any] = surrounded(adapt(handler), around, self._time_limit)
+        if group._context.is_packed:
+            self.handler = one_by_one(self.handler)
         super().__init__(name, concurrency, shutdown_timeout, Hooks.of([around], awaits=True))
         self._member = GroupMember(
             group.name,

@@ -10,6 +10,7 @@ from delayq.model.record import DeadPage, DeadRecord, GroupConsumer, GroupInfo, 
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
+from delayq.operations.topics.event_records import each_event
 from delayq.operations.topics.topic_context import TopicContext, check_deliveries
 from delayq.protocol.topic_commands import REQUEUED
 from delayq.transport.executor_async import Executor
@@ -60,14 +61,15 @@ class Group:
             handed = await self._do(group_read.poll(self._context, self.name, consumer, count))
             left = deadline - time.monotonic()
             if handed.records or (left <= 0 and not handed.came_due):
-                return handed.records
+                return each_event(self._context, handed.records)
             if not handed.more:
                 await self._wait(handed.lasts, left)
 
     async def own_unacked(self, consumer: str, count: int = 100) -> list[Record]:
         """Read again up to `count` records that a consumer holds, oldest first, as after a restart with its name."""
         check_group_name(consumer, "consumer name")
-        return await self._do(group_read.own_unacked(self._context, self.name, consumer, count))
+        found = await self._do(group_read.own_unacked(self._context, self.name, consumer, count))
+        return each_event(self._context, found)
 
     async def ack(self, records: Record | str | Iterable[Record | str]) -> int:
         """Ack records; return how many were unacked until now.
@@ -87,7 +89,7 @@ class Group:
         found = await self._do(
             reclaim.reclaim(self._context, self.name, consumer, ack_timeout, count, self.max_deliveries)
         )
-        return found.records
+        return each_event(self._context, found.records)
 
     async def unacked(self, consumer: str | None = None, *, idle: Seconds = 0, count: int = 100) -> list[Unacked]:
         """List up to `count` records that this group, or one of its consumers, took at least `idle` ago, by id.

@@ -57,6 +57,13 @@ class Published(NamedTuple):
     created: bool = True
 
 
+class PackedEntry(NamedTuple):
+    """An entry of a ledger with several events: its id, and the events that are not acked."""
+
+    id: str
+    left: set[str]
+
+
 class Record(Handed, Generic[P], eq=False, gc=False):
     """One entry of a topic.
 
@@ -68,6 +75,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         shard: the shard of the topic, from 0.
         group_mark: tells it from records that had its id before the group was created again; "*" if it was read
             without a group.
+        packed: for an event of a ledger that a group has received, the entry that it shares with others, or None.
         is_unreadable: True once its content was read and could not be, or had another type.
     """
 
@@ -77,6 +85,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
     deliveries: int = 0
     shard: int = 0
     group_mark: str = "*"
+    packed: PackedEntry | None = None
     is_unreadable: bool = False
     _envelope: Any = None
     _payload: Any = msgspec.UNSET
@@ -131,6 +140,11 @@ class Record(Handed, Generic[P], eq=False, gc=False):
     def published_at(self) -> dt.datetime:
         """When it was appended, by the server's clock, if the server made the id."""
         return from_ms(int(self.id.partition("-")[0]))
+
+    @property
+    def entry_id(self) -> str:
+        """The id of its entry in the stream."""
+        return self.id if self.packed is None else self.packed.id
 
     @property
     def place(self) -> Place:

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from delayq.errors import DelayqError
+from delayq.model import packed_events
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.event import NEWEST, Event, read
 from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
+from delayq.model.record import Entry
 from delayq.model.validation import check_id
 from delayq.operations import groups, presence
 from delayq.operations.inspect import describe, stats
@@ -70,8 +72,7 @@ def _last_events(scripts: QueueCommands, message_id: str) -> Operation[list[Even
         (looked,) = yield [scripts.history(message_id, start)]
         if isinstance(looked, DelayqError):  # a user who may read the queue may lack the right to read its ledger
             return None
-        events = [read(entry, fields) for entry, fields in looked.entries]
-        if known := [event for event in reversed(events) if event is not None]:
+        if known := _events(message_id, looked.entries)[::-1]:
             return known
         start = f"({looked.last}" if looked.last else ""
     return []
@@ -92,6 +93,10 @@ def look(context: QueueContext, message_id: str, start: str) -> Operation[tuple[
     check_id(message_id)
     yield from context.opened()
     looked = yield from execute(context.shard(message_id).history(message_id, start))
-    events = [read(entry, fields) for entry, fields in looked.entries]
-    # Skip entries of other programs.
-    return [event for event in events if event is not None], f"({looked.last}" if looked.last else ""
+    return _events(message_id, looked.entries), f"({looked.last}" if looked.last else ""
+
+
+def _events(message_id: str, entries: Sequence[Entry]) -> list[Event]:
+    """Return the events of a message, without entries of other programs."""
+    found = [read(entry, fields or ()) for entry, fields in packed_events.events(entries, reverse=True)]
+    return [event for event in found if event is not None and event.id == message_id]

@@ -26,6 +26,7 @@ from delayq.protocol.replies import (
     ConsumersReply,
     DueCounts,
     KeyedDelivery,
+    LedgerExtent,
     LedgerPage,
     SleepReply,
     StoredGroup,
@@ -39,6 +40,7 @@ from delayq.protocol.replies import (
     _read_finished,
     _read_group,
     _read_last_seen,
+    _read_ledger_extent,
     _read_ledger_page,
     _read_samples,
     _read_scored,
@@ -271,8 +273,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str, running: bool = False) -> Command[str]:
-        args: list[Raw] = [self._clock(), encode_id(message_id), int(running)]
+    def cancel(self, message_id: str, running: bool = False, group: str = "") -> Command[str]:
+        args: list[Raw] = [self._clock(), encode_id(message_id), int(running), group]
         return self._call("cancel", args, bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:
@@ -371,6 +373,9 @@ class QueueCommands(RecordCommands[QueueKeys]):
 
     def history(self, message_id: str, start: str = "+", limit: int = MAX_IDS) -> Command[LedgerPage]:
         return self._call("history", [encode_id(message_id), start, limit], _read_ledger_page)
+
+    def ledger_extent(self, start: str) -> Command[LedgerExtent]:
+        return self._call("ledger_extent", [start], _read_ledger_extent)
 
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Command[list[str]]:
         args, payload = [self._clock(), encode_id(message_id), latest_ms, lease_ms], self._message_key(message_id)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from delayq.model import packed_events
 from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.explanation import Standing
 from delayq.model.occurrence import FINISHED
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
+from delayq.model.record import Extent
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
 
@@ -92,6 +94,13 @@ class DueCounts(NamedTuple):
     now_ms: int
     pending: list[int]
     retry: list[int]
+
+
+class LedgerExtent(NamedTuple):
+    """The reply of ledger_extent: the extent, in events; where to continue the search for its first one, or ""."""
+
+    extent: Extent
+    next: str
 
 
 class LedgerPage(NamedTuple):
@@ -219,6 +228,15 @@ def _read_due_counts(reply: list[Any]) -> DueCounts:
 def _read_ledger_page(reply: list[Any]) -> LedgerPage:
     last, entries = reply
     return LedgerPage(last.decode(), [(entry.decode(), fields) for entry, fields in entries])
+
+
+def _read_ledger_extent(reply: list[Any]) -> LedgerExtent:
+    length, first, last, added, excess, before, left = reply
+    events = length + excess - before
+    begin = packed_events.parts(first[0].decode(), first[1])[0][0] if first else ""
+    return LedgerExtent(
+        Extent(max(length, events), begin, last.decode(), None if added < 0 else added + excess), left.decode()
+    )
 
 
 def _read_counts(reply: list[Any]) -> Counts:

@@ -10,10 +10,12 @@ from typing import Any
 class Notice:
     """An event that is waited for with a timeout, by one thread."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
+    make: Callable[[], Any] = threading.Event
 
-    def wait(self, seconds: float) -> None:
+    def __init__(self) -> None:
+        self._event = type(self).make()
+
+    def wait(self, seconds: float) -> Any:
         """Return when it is given, or after `seconds`."""
         self._event.wait(seconds)
         self._event.clear()

@@ -27,7 +27,7 @@ class RedisOptions:
     def __init__(self, url: str | None = None, prefix: str = "delayq") -> None:
         # An executor has neither the driver's environment nor its folder.
         self._url = chosen_url(url) or f"embedded://{quote(str(default_folder().resolve()))}"
-        self._prefix = prefix
+        self.prefix = prefix
         self._machine = platform.node()
 
     @classmethod
@@ -45,7 +45,7 @@ class RedisOptions:
             more: other options; those that are None are left out.
         """
         given = {name: str(value) for name, value in more.items() if value is not None}
-        return {"url": self._url, "prefix": self._prefix} | given
+        return {"url": self._url, "prefix": self.prefix} | given
 
     def queue(self, name: str, **settings: Any) -> Queue:
         """Return a queue with the recorded number of shards; close it after use.
@@ -54,7 +54,7 @@ class RedisOptions:
             InvalidInput: the embedded store is on another machine.
         """
         self._check_is_here()
-        return Queue(name, url=self._url, prefix=self._prefix, shards=settings.pop("shards", None), **settings)
+        return Queue(name, url=self._url, prefix=self.prefix, shards=settings.pop("shards", None), **settings)
 
     def topic(self, name: str) -> Topic:
         """Return a topic with the recorded number of shards; close it after use.
@@ -63,7 +63,7 @@ class RedisOptions:
             InvalidInput: the embedded store is on another machine.
         """
         self._check_is_here()
-        return Topic(name, url=self._url, prefix=self._prefix, shards=None)
+        return Topic(name, url=self._url, prefix=self.prefix, shards=None)
 
     def _check_is_here(self) -> None:
         here = platform.node()

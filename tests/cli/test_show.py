@@ -44,6 +44,21 @@ def test_stats_of_all_queues_are_one_line_each(invoke: Invoke, server: RedisServ
     assert [(each["queue"], each["pending"]) for each in documents] == [("emails", 2), ("orders", 1)]
 
 
+def test_group_is_shown_with_what_is_left_of_it(invoke: Invoke, server: RedisServer):
+    with Queue("jobs", url=server.url) as queue:
+        sent = queue.send_group([Outgoing(1, id="m"), Outgoing(2)], Outgoing("then", id="t"), id="team")
+        shown = dict(line.split(maxsplit=1) for line in invoke("show", "jobs", "--group", "team").stdout.splitlines())
+        assert (shown["state"], shown["members"], shown["left"], shown["then"]) == ("running", "2", "2", "t")
+        assert json.loads(invoke("show", "jobs", "--group", "team", "--json").stdout)["left"] == len(sent.sents)
+        assert re.search("member of group +team", invoke("show", "jobs", "m").stdout)
+        assert re.search("after group +team", invoke("show", "jobs", "t").stdout)
+        assert "waits for group team: 2 of 2 members have not ended" in invoke("why", "jobs", "t").stdout
+    unknown, nothing = invoke("show", "jobs", "--group", "other"), invoke("show", "jobs")
+    assert (unknown.exit_code, nothing.exit_code) == (1, 2)
+    assert "has no group 'other'" in unknown.stderr
+    assert "give the ID of a message, or --group ID" in nothing.stderr
+
+
 def test_shards_of_a_queue_are_not_listed_as_queues(invoke: Invoke, server: RedisServer):
     with Queue("wide", url=server.url, shards=3) as wide:
         wide.send("hello")

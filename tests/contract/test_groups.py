@@ -11,6 +11,8 @@ from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
 from delayq.errors import OtherShard
 from delayq.model.units import from_ms
 from delayq.operations import groups, manage
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.types import MessageGroup, MessageInfo
 from tests.contract.conftest import Drain, Make, Now
 
 THEN = Outgoing("then")
@@ -18,6 +20,18 @@ THEN = Outgoing("then")
 
 def members(count: int = 2, **options: Any) -> list[Outgoing]:
     return [Outgoing(number, **options) for number in range(count)]
+
+
+def group_of(queue: Queue, group_id: str) -> MessageGroup:
+    group = queue.group(group_id)
+    assert group
+    return group
+
+
+def info_of(queue: Queue, message_id: str | None) -> MessageInfo:
+    info = message_id and queue.get(message_id)
+    assert info
+    return info
 
 
 def payloads(queue: Queue) -> list[Any]:
@@ -30,15 +44,15 @@ def test_then_is_held_until_the_last_member_is_acked(queue: Queue, now: Now):
     [first, second, third] = queue.receive()
     (held,) = queue.peek("held")
     assert (held.state, held.payload, held.group, held.due_at) == ("held", "then", sent.id, None)
-    assert queue.get(first.id).member_of == sent.id
+    assert info_of(queue, first.id).member_of == sent.id
     first.ack()
     second.ack()
     assert queue.receive() == []
-    group = queue.group(sent.id)
+    group = group_of(queue, sent.id)
     assert (group.total, group.left, group.dead, group.state, group.then) == (3, 1, 0, "running", held.id)
     now.later(5)
     third.ack()
-    group = queue.group(sent.id)
+    group = group_of(queue, sent.id)
     assert (group.left, group.state, group.ended_at) == (0, "done", from_ms(now()))
     (last,) = queue.receive()
     assert (last.payload, last.group, last.headers, last.lateness) == ("then", sent.id, {}, 0)
@@ -57,22 +71,22 @@ def test_consumer_runs_the_group_and_then_the_message_that_waits(queue: Queue, d
 
 def test_members_may_come_from_a_generator(queue: Queue):
     sent = queue.send_group((Outgoing(number) for number in range(2)), THEN)
-    assert queue.group(sent.id).total == len(sent.sents) == 2
+    assert group_of(queue, sent.id).total == len(sent.sents) == 2
 
 
 def test_then_of_an_empty_group_is_due_at_once(queue: Queue):
     sent = queue.send_group([], THEN)
     assert sent.sents == []
     assert payloads(queue) == ["then"]
-    assert queue.group(sent.id).state == "done"
+    assert group_of(queue, sent.id).state == "done"
     nothing = queue.send_group([])
-    assert (queue.group(nothing.id).total, queue.group(nothing.id).state) == (0, "done")
+    assert (group_of(queue, nothing.id).total, group_of(queue, nothing.id).state) == (0, "done")
 
 
 def test_group_without_then_only_counts(queue: Queue):
     sent = queue.send_group(members())
     queue.ack(queue.receive())
-    assert (queue.group(sent.id).state, queue.group(sent.id).then) == ("done", None)
+    assert (group_of(queue, sent.id).state, group_of(queue, sent.id).then) == ("done", None)
     assert queue.receive() == []
 
 
@@ -93,6 +107,11 @@ class At(NamedTuple):
     message: Any
     now: Now
     client: Any
+
+
+def _later(at: At, seconds: float) -> list[Any]:
+    at.now.later(seconds)
+    return at.queue.receive()
 
 
 def _follow(at: At) -> None:
@@ -122,11 +141,7 @@ END: dict[str, Callable[[At], object]] = {
     "cancelled in flight, then nacked": lambda at: (at.queue.cancel(at.message.id), at.message.nack(delay=0)),
     "cancelled in flight, then rejected": lambda at: (at.queue.cancel(at.message.id), at.message.reject()),
     "cancelled in flight, then released": lambda at: (at.queue.cancel(at.message.id), at.message.release()),
-    "cancelled in flight, then lost": lambda at: (
-        at.queue.cancel(at.message.id),
-        at.now.later(60),
-        at.queue.receive(),
-    ),
+    "cancelled in flight, then lost": lambda at: (at.queue.cancel(at.message.id), _later(at, 60)),
     "cancelled before its retry": lambda at: (at.message.nack(delay=99), at.queue.cancel(at.message.id)),
     "purged before its retry": lambda at: (at.message.nack(delay=99), at.queue.purge("retry")),
     "dead and cancelled": lambda at: (at.message.reject(), at.queue.cancel(at.message.id)),
@@ -136,7 +151,7 @@ END: dict[str, Callable[[At], object]] = {
         at.queue.dead.requeue(at.message.id),
         at.queue.ack(at.queue.receive()),
     ),
-    "lost and acked again": lambda at: (at.now.later(60), at.queue.ack(at.queue.receive()), at.message),
+    "lost and acked again": lambda at: at.queue.ack(_later(at, 60)),
 }
 
 
@@ -146,9 +161,9 @@ def test_member_ends_however_it_ends(make: Make, client: Any, now: Now, end: str
     sent = queue.send_group(members(1), THEN)
     (message,) = queue.receive()
     END[end](At(queue, message, now, client))
-    assert queue.group(sent.id).state == "done"
+    assert group_of(queue, sent.id).state == "done"
     assert queue.stats().held == 0
-    then = queue.get(queue.group(sent.id).then)
+    then = info_of(queue, group_of(queue, sent.id).then)
     assert (
         then.state == "unack" if end.endswith("then lost") else (then.state, then.due_at) == ("pending", from_ms(now()))
     )
@@ -159,7 +174,7 @@ WAITING: dict[str, Callable[[At], object]] = {
     "cancelled": lambda at: at.queue.cancel(at.message.id),
     "purged": lambda at: at.queue.purge("pending"),
     "replaced": lambda at: at.queue.send("new", id=at.message.id, on_conflict="replace", delay=99),
-    "expired": lambda at: (at.now.later(20), at.queue.receive()),
+    "expired": lambda at: _later(at, 20),
 }
 
 
@@ -167,8 +182,8 @@ WAITING: dict[str, Callable[[At], object]] = {
 def test_member_that_never_started_ends(queue: Queue, client: Any, now: Now, end: str):
     sent = queue.send_group(members(1, delay=10, expires_in=15), THEN)
     WAITING[end](At(queue, sent.sents[0], now, client))
-    assert queue.group(sent.id).state == "done"
-    assert queue.get(queue.group(sent.id).then).state == ("unack" if end == "expired" else "pending")
+    assert group_of(queue, sent.id).state == "done"
+    assert info_of(queue, group_of(queue, sent.id).then).state == ("unack" if end == "expired" else "pending")
 
 
 FAIL: dict[str, Callable[[At], object]] = {
@@ -183,13 +198,14 @@ def test_dead_member_holds_its_group_until_it_is_deleted(queue: Queue, client: A
     sent = queue.send_group(members(1), THEN)
     (message,) = queue.receive()
     FAIL[fail](At(queue, message, now, client))
-    group = queue.group(sent.id)
+    group = group_of(queue, sent.id)
     assert (group.left, group.dead, group.state) == (1, 1, "blocked")
     assert queue.receive() == []
-    assert "1 of 1 member has not ended" in queue.why(group.then)
-    assert "dead" in queue.why(group.then)
+    why = queue.why(str(group.then))
+    assert "1 of 1 member has not ended" in why
+    assert "dead" in why
     queue.cancel(message.id)
-    assert queue.group(sent.id).state == "done"
+    assert group_of(queue, sent.id).state == "done"
     assert payloads(queue) == ["then"]
 
 
@@ -198,7 +214,7 @@ def test_dead_member_counts_as_ended_if_asked(queue: Queue, client: Any, now: No
     sent = queue.send_group(members(1), THEN, dead="continue")
     (message,) = queue.receive()
     FAIL[fail](At(queue, message, now, client))
-    group = queue.group(sent.id)
+    group = group_of(queue, sent.id)
     assert (group.left, group.dead, group.state) == (0, 1, "done")
     assert payloads(queue) == ["then"]
 
@@ -209,7 +225,7 @@ def test_member_that_died_counts_once_even_if_it_is_redriven(queue: Queue):
     first.reject()
     queue.dead.requeue(first.id)
     queue.ack(queue.receive())
-    assert queue.group(sent.id).left == 1
+    assert group_of(queue, sent.id).left == 1
     second.ack()
     assert payloads(queue) == ["then"]
 
@@ -220,8 +236,8 @@ def test_id_that_is_used_again_is_no_member(make: Make):
     queue.ack(queue.receive())
     queue.send("again", id="a")
     queue.ack(queue.receive())
-    assert queue.group(sent.id).left == 1
-    assert queue.get("b").member_of == sent.id
+    assert group_of(queue, sent.id).left == 1
+    assert info_of(queue, "b").member_of == sent.id
 
 
 def test_all_of_a_group_is_stored_or_nothing(make: Make, client: Any):
@@ -256,6 +272,21 @@ def test_group_that_exists_is_left_as_it_is(make: Make):
     assert queue.stats().sent == 3
 
 
+def test_member_that_is_gone_unnoticed_ends_when_its_id_joins_another_group(make: Make, client: Any):
+    queue = make("one-shard", shards=1)
+    first = queue.send_group([Outgoing(1, id="a")], THEN)
+    client.zrem("delayq:{one-shard}:pending", "a")
+    second = queue.send_group([Outgoing(2, id="a", delay=60)], Outgoing("second"))
+    assert [queue.group(each.id).left for each in (first, second)] == [0, 1]
+    assert payloads(queue) == ["then"]
+
+
+def test_purge_of_all_messages_makes_none_due(queue: Queue):
+    queue.send_group(members(2), THEN)
+    assert queue.purge() == 3
+    assert (queue.stats().inside, queue.stats().purged, queue.stats().missing) == (0, 3, 0)
+
+
 def test_full_queue_takes_no_part_of_a_group(make: Make):
     queue = make("bounded", shards=1)
     queue.configure(max_length=2)
@@ -267,16 +298,64 @@ def test_full_queue_takes_no_part_of_a_group(make: Make):
         queue.send("more")
 
 
+def withdrawn_alone(queue: Queue, _: str) -> None:
+    assert queue.cancel("t") == "cancelled"
+
+
+def withdrawn_with_its_group(queue: Queue, name: str) -> None:
+    assert queue.cancel_group(name) == 1
+
+
+def moved(queue: Queue, _: str) -> None:
+    queue.reschedule("t", delay=0)
+    queue.ack(queue.receive())
+
+
+@pytest.mark.parametrize("leave", [withdrawn_alone, withdrawn_with_its_group, moved])
+def test_message_waits_for_its_own_group_if_an_earlier_one_had_its_id(
+    make: Make, now: Now, leave: Callable[[Queue, str], None]
+):
+    queue = make("one-shard", shards=1)
+    first = queue.send_group(members(1), Outgoing("first", id="t"))
+    (running,) = queue.receive()
+    leave(queue, first.id)
+    now.later(1)
+    second = queue.send_group(members(1, delay=60), Outgoing("second", id="t"))
+    assert queue.cancel_group(first.id) == 0
+    running.ack()
+    assert (queue.get("t").state, queue.receive()) == ("held", [])
+    now.later(60)
+    queue.ack(queue.receive())
+    assert payloads(queue) == ["second"]
+    assert [queue.group(each.id).left for each in (first, second)] == [0, 0]
+
+
+def test_cancelled_group_leaves_a_later_message_with_the_id_of_a_member(
+    make: Make, client: Any, monkeypatch: pytest.MonkeyPatch
+):
+    queue = make("one-shard", shards=1)
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b")], THEN, id="g")
+    cancel = QueueCommands.cancel
+
+    def cancel_later(*args: Any, **options: Any) -> Any:
+        client.hdel("delayq:{one-shard}:members", "a")  # as it was acked meanwhile, and its id sent again
+        return cancel(*args, **options)
+
+    monkeypatch.setattr(QueueCommands, "cancel", cancel_later)
+    assert queue.cancel_group("g") == 2
+    assert (queue.get("a").state, queue.get("b")) == ("pending", None)
+
+
 def test_cancelled_group_ends_its_members(queue: Queue):
     sent = queue.send_group([Outgoing("runs"), *members(2, delay=99)], THEN)
     (running,) = queue.receive()
     assert queue.cancel_group(sent.id) == 3
     assert (queue.stats().held, queue.stats().pending) == (0, 0)
-    group = queue.group(sent.id)
+    group = group_of(queue, sent.id)
     assert (group.state, group.left) == ("cancelled", 1)
-    assert queue.get(running.id).cancelled
+    assert info_of(queue, running.id).cancelled
     running.nack(delay=0)
-    assert queue.group(sent.id).left == 0
+    assert group_of(queue, sent.id).left == 0
     assert queue.receive() == []
     assert queue.cancel_group("nobody") == queue.cancel_group(sent.id) == 0
     assert queue.stats().missing == 0
@@ -290,7 +369,7 @@ def test_operator_may_cancel_purge_run_or_bury_what_is_held(make: Make):
     assert queue.reschedule("t1", delay=0) == "rescheduled"
     assert queue.execute(_bury, "t2") == "buried"
     assert queue.purge("held") == 1
-    assert [queue.get(f"t{number}") and queue.get(f"t{number}").state for number in range(4)] == [
+    assert [queue.get(f"t{number}") and info_of(queue, f"t{number}").state for number in range(4)] == [
         None,
         "pending",
         "dead",
@@ -301,7 +380,7 @@ def test_operator_may_cancel_purge_run_or_bury_what_is_held(make: Make):
     assert (queue.stats().held, queue.stats().missing, queue.stats().dead) == (0, 0, 1)
 
 
-WRONG: list[tuple[Callable[[Queue], object], str]] = [
+WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda queue: queue.send_group("ab", THEN), "'ab' is not a list"),
     (lambda queue: queue.send_group([1], THEN), "1 is not an Outgoing: give send_group a list"),
     (lambda queue: queue.send_group([], [THEN]), "is not an Outgoing: give send_group"),
@@ -310,6 +389,7 @@ WRONG: list[tuple[Callable[[Queue], object], str]] = [
     (lambda queue: queue.send_group([Outgoing(1, id="a")] * 2), "message id 'a' is twice in the group"),
     (lambda queue: queue.send_group([Outgoing(1, id="a", unique_for=9)]), "unique_for=9 is not allowed in a group"),
     (lambda queue: queue.send_group([], Outgoing(1, id="a", on_conflict="replace")), "its ids must be new"),
+    (lambda queue: queue.send_group([], dead=["wait"]), r"unknown dead \['wait'\]; expected one of"),
     (lambda queue: queue.send_group([], dead="die"), "unknown dead 'die'; expected one of wait, continue"),
 ]
 
@@ -325,7 +405,7 @@ def test_group_lives_on_one_shard(make: Make):
     queue = make("wide", shards=3)
     for number in range(6):
         sent = queue.send_group(members(4), Outgoing("then", id=f"t{number}"))
-        assert queue.group(sent.id).total == 4
+        assert group_of(queue, sent.id).total == 4
     with pytest.raises(OtherShard, match="a group lives on one: leave ids out"):
         queue.send_group([Outgoing(number, id=f"m{number}") for number in range(9)])
     while found := queue.receive(max_messages=100):
@@ -340,7 +420,7 @@ def test_group_of_a_thousand_ends_once(queue: Queue):
         assert seen < 1000 or [each.payload for each in found] == ["then"]
         seen += sum(queue.ack(found))
     assert seen == 1001
-    assert queue.group(sent.id).state == "done"
+    assert group_of(queue, sent.id).state == "done"
 
 
 def test_sweep_finds_members_that_nobody_counted(queue: Queue, client: Any, now: Now):
@@ -350,7 +430,7 @@ def test_sweep_finds_members_that_nobody_counted(queue: Queue, client: Any, now:
         client.delete(key)
     now.later(60)
     queue.execute(groups.sweep)
-    assert queue.group(sent.id).state == "done"
+    assert group_of(queue, sent.id).state == "done"
     assert payloads(queue) == ["then"]
     now.later(3601)
     while queue.execute(groups.sweep):

@@ -167,7 +167,8 @@ def test_value_that_cannot_be_kept_is_a_dead_letter_at_once(queue: Queue, drain:
 
     sent = task(queue, give, results=HOUR).send()
     drain(queue, None)
-    assert failure(queue, sent).reason == "result-not-serializable"
+    error = failure(queue, sent)
+    assert (error.type, error.reason) == ("NotKept", "result-not-serializable")
     assert [(each.reason, each.attempts) for each in queue.dead.list()] == [("result-not-serializable", 1)]
     assert len(ran) == 1
 
@@ -338,24 +339,22 @@ def test_result_within_a_handler_of_the_queue_is_refused(queue: Queue, drain: Dr
 
     if isinstance(queue, Awaited):
 
-        @target.task
         async def waits_async() -> None:
             later = await sender.options(delay=60).send(1)
             with pytest.raises(InvalidInput) as raised:
                 await later.result(5)
             refused.append(str(raised.value))
 
-        queue.run(waits_async.send())
+        queue.run(target.task(waits_async).send())
     else:
 
-        @target.task
         def waits() -> None:
             later = sender.options(delay=60).send(1)
             with pytest.raises(InvalidInput) as raised:
                 later.result(5)
             refused.append(str(raised.value))
 
-        waits.send()
+        target.task(waits).send()
     drain(queue, None)
     assert len(refused) == 1
     assert "same queue" in refused[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 from delayq.model.placement import STATES
 from delayq.protocol.queue_keys import QueueKeys
+from tests.harness.ledgers import single_events
 from tests.harness.model.ledger import LEAVES_IN
 
 FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
@@ -56,7 +57,7 @@ def _check_last(client: Any, keys: QueueKeys, last: dict[str, str]) -> None:
 
 
 def _entries(client: Any, keys: QueueKeys) -> Iterator[dict[str, str]]:
-    for _, values in client.xrange(keys.events):
+    for values in single_events(client, keys.events):
         fields = {_text(name): _text(value) for name, value in values.items()}
         assert list(fields) == FIELDS
         yield fields

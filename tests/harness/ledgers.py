@@ -6,6 +6,7 @@ from typing import Any
 
 import redis
 
+from delayq.model.packed_events import parts
 from delayq.model.placement import shard_of
 from delayq.protocol.queue_keys import QueueKeys
 
@@ -22,3 +23,18 @@ def append(client: redis.Redis, message_id: str, event: str, at: int, *, shards:
     key = QueueKeys("delayq", "jobs", shard_of(message_id, shards)).events
     added: Any = client.xadd(key, entry(message_id, event, at, **others))
     return added.decode() if isinstance(added, bytes) else str(added)
+
+
+def single_events(client: Any, key: str) -> list[dict[bytes, bytes]]:
+    """Return the events of a ledger, oldest first, as entries of one event."""
+    return [
+        dict(zip(fields[::2], fields[1::2], strict=True))
+        for entry, values in client.xrange(key)
+        for _, fields in events_in(entry, values)
+    ]
+
+
+def events_in(entry: Any, values: dict[Any, Any]) -> list[Any]:
+    """Return the events of an entry, as it was read by a client, with their ids."""
+    words = [each if isinstance(each, bytes) else str(each).encode() for pair in values.items() for each in pair]
+    return parts(entry.decode() if isinstance(entry, bytes) else entry, words)

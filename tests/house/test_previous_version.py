@@ -217,6 +217,32 @@ def test_client_that_lacks_a_used_feature_names_the_version_at_its_next_call(old
     message.ack()
 
 
+def test_client_that_lacks_packed_entries_settles_what_it_holds_and_its_events_are_noted(
+    older: Queue, redis_server: RedisServer
+):
+    with redis_server.client() as client:
+        client.hset("delayq:{jobs}:meta", "events", "1000")
+    older.send_many([Outgoing(n, id=f"m{n}") for n in range(10)])
+    held = older.receive(10, wait=1)
+    with redis_server.client() as client:
+        assert client.xlen("delayq:{jobs}:events") == 30
+        client.hset("delayq:{jobs}:meta", mapping={"needs": "3 0.1.0", "format": "2"})
+    with pytest.raises(ClientTooOld, match=r"use delayq 0\.1\.0 or newer"):
+        older.send("z")
+    assert all(older.ack(held))
+    assert older.events.length() == 40
+
+
+@pytest.mark.full
+def test_ledger_with_packed_entries_stops_the_previous_version(previous: Previous, queue: Queue):
+    queue.configure(events=True)
+    with previous.start("Queue('jobs').send('y')") as process:
+        _, err = process.communicate(timeout=120)
+    assert "FormatTooNew" in err or "ClientTooOld" in err
+    queue.send_many([Outgoing(n) for n in range(10)])
+    assert queue.stats().sent == queue.events.length() == 10
+
+
 @pytest.mark.full
 def test_limit_on_the_length_stops_the_previous_version(previous: Previous, queue: Queue):
     queue.configure(max_length=5)

@@ -37,6 +37,11 @@ MEMBERS = int(os.environ.get("MEMBERS_OF_A_KILL", "20"))
 SECONDS = 3000
 
 
+def end_of(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
 @pytest.mark.timeout(SECONDS)
 def test_each_group_ends_once_although_its_consumers_are_killed_every_second(own_server: RedisServer, tmp_path: Path):
     program = tmp_path / "consumer.py"
@@ -56,11 +61,11 @@ def test_each_group_ends_once_although_its_consumers_are_killed_every_second(own
                     running.append(subprocess.Popen([sys.executable, str(program), own_server.url]))
                 time.sleep(1)
                 if (now := queue.stats().acked) > acked:  # on a busy machine, one may take seconds to start
-                    running.pop(0).kill()
+                    end_of(running.pop(0))
                     kills, acked = kills + 1, now
         finally:
             for each in running:
-                each.kill()
+                end_of(each)
         ended = [line.decode().split() for line in notes.lrange("ended", 0, -1)]
         stats = queue.stats()
         states = Counter(group.state for name in names if (group := queue.group(name)))

@@ -69,8 +69,8 @@ def test_client_defaults_are_stored_where_nothing_is_set(queue):
     queue.given(meta={"format": "1", "per_key": "9"})
     wishes = {"rate": 100, "period_ms": 1000, "per_key": 2, "events": "50?"}
     assert queue.configure(wishes, are_wishes=True) == 1
-    stored = {"rate": "100", "period_ms": "1000", "events": "50"}
-    assert queue.state() == {"meta": {"format": "1", "per_key": "9"} | stored, "bell": RUNG}
+    stored = {"rate": "100", "period_ms": "1000", "events": "50", "format": "2", "needs": "3 0.1.0"}
+    assert queue.state() == {"meta": {"per_key": "9"} | stored, "bell": RUNG}
 
 
 @pytest.mark.parametrize("wishes", [{}, {"concurrency": 5}, {"concurrency": None}, {"events": "50?"}, {"events": None}])
@@ -88,3 +88,12 @@ def test_client_defaults_do_not_restore_removed_settings(queue):
     queue.configure({"concurrency": 6})
     assert queue.configure({"concurrency": 5}, are_wishes=True) == 0
     assert queue.state() == {"meta": {"concurrency": "6"}, "bell": RUNG}
+
+
+def test_ledger_may_have_packed_entries_once_it_is_configured_again(queue):
+    queue.given(meta={"events": "50"})
+    assert queue.configure({"events": "50"}, are_wishes=True) == 0
+    assert queue.state() == {"meta": {"events": "50"}}
+    assert queue.configure({"events": "50"}) == 1
+    assert queue.state()["meta"] == {"events": "50", "format": "2", "needs": "3 0.1.0"}
+    assert queue.configure({"events": "50"}) == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.harness.lua.raw import NOW, stamped
@@ -13,7 +15,7 @@ TEAM = {
 MESSAGES = [("last", "+5", b"L"), ("a", "+0", b"A"), ("b", str(NOW + 9), b"B")]
 
 
-def send(queue, messages=MESSAGES, waits=True, **options):
+def send(queue: Any, messages: Any = MESSAGES, waits: bool = True, **options: Any) -> Any:
     return queue.send_group("team", "w", messages, waits, **options)
 
 

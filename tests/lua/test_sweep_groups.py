@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.harness.lua.raw import LEASE, NOW
@@ -7,7 +9,7 @@ from tests.harness.lua.raw import LEASE, NOW
 HOUR = 3_600_000
 
 
-def given(queue, mode="w", **state):
+def given(queue: Any, mode: str = "w", **state: Any) -> None:
     queue.given(
         groups={"team": f"{mode} 1 1 0 {NOW} 0 +5 last"},
         rosters={"team": "a"},
@@ -17,7 +19,7 @@ def given(queue, mode="w", **state):
     )
 
 
-def sweep(queue):
+def sweep(queue: Any) -> None:
     """Sweep once through everything."""
     for _ in range(9):
         if not queue.sweep_groups():
@@ -27,7 +29,7 @@ def sweep(queue):
 
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 def test_member_that_exists_is_left_alone(queue, state):
-    given(queue, **{state: {"a": NOW + LEASE}})
+    given(queue, "w", **{state: {"a": NOW + LEASE}})
     sweep(queue)
     assert queue.state()["held"] == {"last": NOW}
 

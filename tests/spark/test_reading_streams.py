@@ -12,7 +12,7 @@ import redis
 import structlog
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from delayq import Queue, Topic
+from delayq import Outgoing, Queue, Topic
 from delayq.errors import DataLost, InvalidInput
 from delayq.model.event import Event
 from delayq.operations.topics.publish import NewRecord
@@ -269,12 +269,12 @@ def test_shards_added_later_are_read_from_their_start(redis_server: RedisServer,
     reader = follow(options)
     place = reader.initialOffset()
     reader.stop()
-    assert place.keys() == {"0"}
+    assert place["shards"].keys() == {"0"}
     with Topic("orders", url=redis_server.url, shards=3) as topic:
         publish(topic, 0, 10)
     place, rows = step(follow(options), place)
     assert numbers(rows) == list(range(10))
-    assert place.keys() == {"0", "1", "2"}
+    assert place["shards"].keys() == {"0", "1", "2"}
 
 
 def test_entries_trimmed_before_they_were_read_are_an_error_that_counts_them(
@@ -285,7 +285,9 @@ def test_entries_trimmed_before_they_were_read_are_an_error_that_counts_them(
     place, _ = step(reader, reader.initialOffset())
     publish(topic, 30, 60)
     redis_client.xtrim("delayq:{orders#1}:topic", maxlen=3, approximate=False)
-    with pytest.raises(DataLost, match=rf"shard 1 of topic orders: 7 of the entries after {place['1']['id']} "):
+    with pytest.raises(
+        DataLost, match=rf"shard 1 of topic orders: 7 of the entries after {place['shards']['1']['id']} "
+    ):
         step(reader, place)
     reader.stop()
     with structlog.testing.capture_logs() as logs:
@@ -301,9 +303,9 @@ def test_entries_trimmed_after_they_were_read_are_not_missed(
     publish(topic, 0, 30)
     reader = follow(options)
     place, _ = step(reader, reader.initialOffset(), ReadMaxRows(15))
-    assert sum(place[f"{shard}"]["entries"] for shard in range(3)) == 15
+    assert sum(place["shards"][f"{shard}"]["entries"] for shard in range(3)) == 15
     for shard, tag in enumerate(("orders", "orders#1", "orders#2")):
-        ms, counter = place[f"{shard}"]["id"].split("-")
+        ms, counter = place["shards"][f"{shard}"]["id"].split("-")
         redis_client.xtrim(f"delayq:{{{tag}}}:topic", minid=f"{ms}-{int(counter) + 1}", approximate=False)
     place, rows = step(reader, place)
     assert len(rows) == 15
@@ -421,3 +423,82 @@ def test_invalid_batch_option_is_named_with_its_remedy(ledger: dict[str, str], o
 def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
     with pytest.raises(InvalidInput, match=told):
         follow(options, **option)
+
+
+# -- offsets in checkpoints, and ledger entries with several events --------------------------------------------------
+
+
+def test_offset_says_whose_it_is(queue: Queue, redis_server: RedisServer):
+    options = {"url": redis_server.url, "events": "mail"}
+    queue.send_many(Outgoing(n) for n in range(30))
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset())
+    assert (place["format"], place["kind"], place["prefix"], place["name"]) == (2, "events", "delayq", "mail")
+    assert {shard["mark"] for shard in place["shards"].values()} == {""}
+    for others in ({"events": "other"}, {"prefix": "another"}):
+        with pytest.raises(
+            InvalidInput, match=r"the checkpoint belongs to the ledger of queue mail with prefix delayq"
+        ):
+            follow(options | others).latestOffset(place, ALL)
+        with pytest.raises(InvalidInput, match="use another checkpoint"):
+            follow(options | others).partitions(place, place)
+    with pytest.raises(InvalidInput, match="use a newer delayq"):
+        follow(options).latestOffset(place | {"format": 3}, ALL)
+
+
+def test_offset_of_an_earlier_version_is_continued(queue: Queue, redis_server: RedisServer, redis_client: redis.Redis):
+    options = {"url": redis_server.url, "events": "mail"}
+    keys = [scripts.keys for scripts in queue._context.shards]
+    queue.send("x")
+    for key in keys:
+        redis_client.hdel(key.meta, "needs")
+    queue.send_many(Outgoing(n) for n in range(30))
+    reader = follow(options)
+    now, _ = step(reader, reader.initialOffset())
+    before = {shard: {"id": each["id"], "entries": each["entries"]} for shard, each in now["shards"].items()}
+    queue.configure(events=True)
+    queue.send_many(Outgoing(n) for n in range(300))
+    assert sum(redis_client.xlen(key.events) for key in keys) < 100
+    place, rows = step(follow(options), before)
+    assert len(rows) == 300
+    assert len({(row["shard"], row["entry"]) for row in rows}) == 300
+    assert sum(each["entries"] for each in place["shards"].values()) == 331
+    redis_client.delete(*(key.events for key in keys))
+    with pytest.raises(DataLost):
+        step(follow(options), place)
+
+
+@pytest.mark.parametrize("most", [1, 40, 1000])
+def test_each_packed_event_is_in_one_batch(queue: Queue, redis_server: RedisServer, most: int):
+    options = {"url": redis_server.url, "events": "mail"}
+    for part in range(3):
+        queue.send_many(Outgoing(n) for n in range(200))
+        queue.send(f"{part}")
+    reader = follow(options, maxEntriesPerTrigger=f"{most}")
+    place, found = reader.initialOffset(), []
+    while True:
+        reached, rows = step(reader, place, ReadMaxRows(most))
+        if reached == place:
+            break
+        assert 0 < len(rows) < most + 300
+        found += rows
+        place = reached
+    assert len({row["id"] for row in found}) == len(found) == 603
+    assert {row["event"] for row in found} == {"sent"}
+
+
+def test_trimmed_events_are_counted(queue: Queue, redis_server: RedisServer, redis_client: redis.Redis):
+    options = {"url": redis_server.url, "events": "mail"}
+    queue.send_many(Outgoing(n) for n in range(30))
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset())
+    queue.send_many(Outgoing(n) for n in range(600))
+    key = queue._context.shards[1].keys.events
+    *_, last = redis_client.xrange(key)
+    left = int(last[1].get(b"events", b"1").split()[0])
+    redis_client.xtrim(key, maxlen=1, approximate=False)
+    with structlog.testing.capture_logs() as logs:
+        _, rows = step(follow(options, failOnDataLoss="false"), place)
+    (lost,) = {line["what"].split()[0] for line in logs if line["event"] == "entries lost"}
+    assert len(rows) + int(lost) == 600
+    assert sum(row["shard"] == 1 for row in rows) == left

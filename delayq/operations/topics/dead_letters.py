@@ -29,7 +29,7 @@ def dead_letter(
     shards = yield from context.opened()
     check_record(context, record)
     said = one_line(error) if error is not None else ""
-    words = (group, consumer, record.id, reason, said, record.group_mark)
+    words = (group, consumer, record.entry_id, reason, said, record.group_mark)
     return bool((yield from execute(shards[record.shard].dead_letter(*words))))
 
 

@@ -169,7 +169,10 @@ def by_shard(
             )
         else:
             checked = check_record(context, each)
-            found.setdefault((context.shards[checked.shard], checked.group_mark), []).append(checked.id)
+            if checked.packed:
+                checked.packed.left.discard(checked.id)
+            if not (checked.packed and checked.packed.left):
+                found.setdefault((context.shards[checked.shard], checked.group_mark), []).append(checked.entry_id)
     return found
 
 

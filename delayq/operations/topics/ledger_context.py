@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from delayq.errors import InvalidInput
+from delayq.model import packed_events
+from delayq.model.record import Entry, Extent
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.topic_context import TopicContext, TopicSettings
-from delayq.protocol.operation import Operation
+from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 
@@ -35,6 +38,25 @@ class LedgerContext(TopicContext):
         """Return False: the queue records itself."""
         yield from self.opened()
         return False
+
+    is_packed = True
+
+    def extent(self, number: int) -> Operation[Extent]:
+        """Return the extent of a shard, whose length is that in events."""
+        at = ""
+        while True:
+            found = yield from execute(self._queue.shards[number].ledger_extent(at))
+            if not found.next:
+                return found.extent
+            at = found.next
+
+    def unpacked(self, entries: Sequence[Entry], low: str = "-", high: str = "+", reverse: bool = False) -> list[Entry]:
+        """Return the events in entries that were read between two bounds."""
+        return packed_events.events(entries, low, high, reverse)
+
+    def reach(self, high: str) -> str:
+        """Return the bound up to which entries may contain events up to `high`."""
+        return packed_events.reach(high)
 
     def _shards(self) -> list[TopicKeys]:
         return [TopicKeys(scripts.keys.events) for scripts in self._queue.shards]

@@ -7,7 +7,7 @@ import heapq
 from delayq.model.positions import id_of, number_of
 from delayq.model.record import Extent
 from delayq.operations.topics.topic_context import TopicContext
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Page, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 
@@ -16,8 +16,9 @@ COUNTED_AT_ONCE = 1000
 
 def extents(context: TopicContext) -> Operation[list[Extent]]:
     """Return the extent of each shard."""
-    shards = yield from context.opened()
-    return list(map(unwrap, (yield [scripts.extent() for scripts in shards])))
+    count = len((yield from context.opened()))
+    replies = yield from gather(*(context.extent(number) for number in range(count)))
+    return list(map(unwrap, replies))
 
 
 def divide(context: TopicContext, shard: int, low: str, high: str, most: int) -> Operation[list[tuple[str, str, str]]]:
@@ -29,7 +30,7 @@ def divide(context: TopicContext, shard: int, low: str, high: str, most: int) ->
     Returns:
         the key of the stream, and the first and the last id, of each.
     """
-    scripts = (yield from context.opened())[shard]
+    scripts, high = (yield from context.opened())[shard], context.reach(high)
     ends = yield [scripts.entries(low, high, 1), scripts.entries(low, high, 1, reverse=True)]
     first, last = map(unwrap, ends)
     if not first or not last:
@@ -55,13 +56,15 @@ def _spanning(begin: int, end: int) -> tuple[int, int, int]:
 
 
 def skip(context: TopicContext, shard: int, after: str, until: str, most: int) -> Operation[tuple[str, int, Extent]]:
-    """Count the entries of a shard after an id, up to `until`, but at most `most`.
+    """Count the records of a shard after an id, up to `until`, but at most `most`, and those of the same entry.
 
     Returns:
-        the id that was reached, the number of entries up to it, and the extent before they were counted.
+        the id that was reached, the number of records up to it, and the extent before they were counted.
     """
     scripts = (yield from context.opened())[shard]
-    extent = yield from execute(scripts.extent())
+    extent = yield from context.extent(shard)
+    if context.is_packed:
+        return (*(yield from _skip_events(context, scripts, after, until, most)), extent)
     passed = 0
     while passed < most:
         count, last, _ = yield from execute(scripts.lag(after, min(most - passed, COUNTED_AT_ONCE)))
@@ -70,6 +73,20 @@ def skip(context: TopicContext, shard: int, after: str, until: str, most: int) -
             return until, passed, extent
         after = last.decode()
     return after, passed, extent
+
+
+def _skip_events(
+    context: TopicContext, scripts: TopicCommands, after: str, until: str, most: int
+) -> Operation[tuple[str, int]]:
+    passed, more = 0, True
+    while more:
+        entries, more = yield from execute(scripts.range(f"({after}", until, MAX_RECORDS))
+        for entry in entries:
+            passed += len(context.unpacked([entry], f"({after}"))
+            after = entry[0]
+            if passed >= most and after != until:
+                return after, passed
+    return until, passed
 
 
 def page(_: TopicContext, stream: str, first: str, last: str) -> Operation[Page]:

@@ -11,6 +11,7 @@ from delayq.model.positions import Place, Position, beginning, bound, order
 from delayq.model.record import Entry, Record, is_for_one_group
 from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
+from delayq.operations.topics.partitions import extents
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import ANY_MARK, MAX_RECORDS, TopicCommands
@@ -26,8 +27,12 @@ def records_range(
     first, last = bound(start, "start"), bound(end, "end")
     shards = yield from context.opened()
     found: list[Record] = []
+
+    def read(scripts: TopicCommands, entries: list[Entry]) -> list[Record]:
+        return records(context, scripts, context.unpacked(entries, first, last, reverse))
+
     for scripts in shards:
-        found += yield from pages(scripts, first, last, count, partial(records, context, scripts), reverse)
+        found += yield from pages(scripts, first, context.reach(last), count, partial(read, scripts), reverse)
     if len(shards) > 1:
         found.sort(key=lambda record: order(record.id), reverse=reverse)
     return found[:count]
@@ -84,8 +89,7 @@ def records(
 
 def length(context: TopicContext) -> Operation[int]:
     """Count the records."""
-    shards = yield from context.opened()
-    return sum(map(unwrap, (yield [scripts.length() for scripts in shards])))
+    return sum(extent.length for extent in (yield from extents(context)))
 
 
 def server_time(context: TopicContext) -> Operation[dt.datetime]:
@@ -134,9 +138,10 @@ class Tail:
             is_over = True
             for number, (scripts, reply) in enumerate(zip(shards, replies, strict=True)):
                 entries, _ = unwrap(reply)
+                unpacked = self._context.unpacked(entries, f"({self._seen[number]}")
                 if entries:
                     self._seen[number], is_over = entries[-1][0], False
-                found += records(self._context, scripts, entries)
+                found += records(self._context, scripts, unpacked)
         if len(shards) > 1:
             found.sort(key=lambda record: order(record.id))
         return found

@@ -12,7 +12,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.placement import MAX_SHARDS
-from delayq.model.record import Record
+from delayq.model.record import Entry, Extent, Record
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import is_whole
 from delayq.operations import record_copies
@@ -129,6 +129,21 @@ class TopicContext(RecordedContext[TopicCommands]):
         What handlers have done is settled even if the topic's record no longer fits this client.
         """
         return self.shards if self._recorded else (yield from self.opened())
+
+    is_packed = False  # whether an entry may hold several records
+
+    def extent(self, number: int) -> Operation[Extent]:
+        """Return the extent of a shard."""
+        return (yield from execute(self.shards[number].extent()))
+
+    def unpacked(self, entries: Sequence[Entry], low: str = "-", high: str = "+", reverse: bool = False) -> list[Entry]:
+        """Return the records in entries that were read between two bounds: in a topic, these are the entries."""
+        del low, high, reverse
+        return list(entries)
+
+    def reach(self, high: str) -> str:
+        """Return the bound up to which entries may contain records up to `high`."""
+        return high
 
     def shard_for(self, key: str | None) -> TopicCommands:
         """Return the shard for a record: by its key, so that records with one key keep their order, or else in turn."""

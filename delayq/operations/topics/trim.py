@@ -80,7 +80,11 @@ def _drop_all(command: Command[list[Any]]) -> Operation[list[Any]]:
 
 
 def delete(context: TopicContext, given: Record | str | Iterable[Record | str]) -> Operation[int]:
-    """Delete single records; return how many were there."""
+    """Delete single records; return how many were there; raises InvalidInput for a ledger."""
+    if context.is_packed:
+        raise InvalidInput(
+            f"{context.name} is the ledger of a queue, whose entries hold several events: trim it instead"
+        )
     yield from context.opened()
     calls = [
         scripts.delete(part) for (scripts, _), ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)

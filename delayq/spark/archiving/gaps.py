@@ -125,7 +125,9 @@ def note_losses(server: RedisOptions, table: AppendTable, batch: int, there: Map
 
 def _losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping[int, ShardEntries]) -> Iterator[Loss]:
     noted = _noted(table, batch)
-    starts, ends = at.load(_noted(table, batch - 1)) if batch else at.begun(noted), at.load(noted)
+    source = EntryStreams(server.options(events=table.queue), SCHEMA).source
+    ends = at.load(source, noted)
+    starts = at.load(source, _noted(table, batch - 1)) if batch else at.begun(source, noted)
     if starts is None:  # written by a version that did not record where it began
         return
     extents = _extents(server, table.queue)

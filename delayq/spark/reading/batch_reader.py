@@ -10,11 +10,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.errors import InvalidInput
+from delayq.model import packed_events
 from delayq.model.positions import bound
 from delayq.model.record import Extent
 from delayq.operations.topics import partitions, publish
 from delayq.spark.reading.ledger_rows import LedgerRows
-from delayq.spark.reading.offsets import BEGINNING
+from delayq.spark.reading.offsets import BEGINNING, Source
 from delayq.spark.reading.options import moment_ms, report_missing, switch, whole
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
@@ -41,6 +42,7 @@ class EntryStreams:
         self._server = RedisOptions.of(options)
         self._is_ledger = "events" in options
         self.name = required(options, "events" if self._is_ledger else "topic")
+        self.source = Source("events" if self._is_ledger else "topic", self._server.prefix, self.name)
         self._schema = schema
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
         self._must_exist = switch(options, "failOnMissing", False)
@@ -82,15 +84,16 @@ class EntryStreams:
         """
         wanted = self._partitions or min(PARTITIONS, shards * (1 + count // LEAST_ENTRIES))
         ranges = topic.execute(partitions.divide, shard, low, high, -(-wanted // shards))
-        return [StreamPartition(shard, *each) for each in ranges]
+        return [StreamPartition(shard, *each, low, high) for each in ranges]
 
     def read(self, partition: StreamPartition, trimmed: OnTrimmed) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a partition."""
         entries = (LedgerRows if self._is_ledger else Records)(self.name, self._schema)
         with self.topic() as topic:
-            yield from gathered(
-                entries.batch(partition.shard, page) for page in partition.pages(topic, trimmed) if page
-            )
+            pages = partition.pages(topic, trimmed)
+            if self._is_ledger:
+                pages = (packed_events.events(page, partition.low, partition.high) for page in pages)
+            yield from gathered(entries.batch(partition.shard, page) for page in pages if page)
         entries.tell()
 
 

@@ -1,10 +1,21 @@
-"""How far a stream has been read in each shard, and what was trimmed before it was read."""
+"""How far a stream has been read in each shard, and what was trimmed before it was read.
+
+An offset in a checkpoint:
+
+    {"format": 2, "kind": "events", "prefix": "delayq", "name": "emails",
+     "shards": {"0": {"id": "1700000000000-0", "entries": 12, "mark": ""}}, "since": …}
+
+`mark` is for a mark of the stream, which tells it from a later one with its name; "" as long as streams have none. An
+id also says which event of an entry with several it is. Before format 2, an offset was what `shards` holds, without
+marks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from delayq.errors import InvalidInput
 from delayq.model.positions import id_of, number_of, order
 from delayq.model.record import Extent
 
@@ -14,39 +25,74 @@ class Offset(NamedTuple):
 
     Attributes:
         id: the id of the last entry that was read.
-        entries: how many entries had been appended up to that one; None if unknown, as on Redis 6.2.
+        entries: how many entries (in a ledger, events) had been appended up to that one; None if unknown, as on Redis
+            6.2.
+        mark: of the stream; "" if it has none.
     """
 
     id: str
     entries: int | None
+    mark: str = ""
+
+
+class Source(NamedTuple):
+    """Whose offsets they are. The address of the server is not part of it: a failover or a move changes it.
+
+    Attributes:
+        kind: "events" for a ledger, "topic" for a topic.
+        prefix: of its keys.
+        name: of the queue or of the topic.
+    """
+
+    kind: str
+    prefix: str
+    name: str
 
 
 Offsets: TypeAlias = dict[int, Offset]
 """Offsets by the number of the shard. A shard without one was added later and is read from its beginning."""
 
 BEGINNING = Offset("0-0", 0)
+FORMAT = 2
 _SINCE = "since"
 
 
-def dump(offsets: Offsets, since: Offsets | None = None) -> dict[str, Any]:
+def dump(source: Source, offsets: Offsets, since: Offsets | None = None) -> dict[str, Any]:
     """Return offsets in the form that Spark stores.
 
     Args:
         since: for the end of a first batch, where the batch begins. Spark does not store that, and asks for the
             beginning again when it repeats the batch.
     """
-    stored: dict[str, Any] = {str(shard): offset._asdict() for shard, offset in offsets.items()}
-    return stored if since is None else stored | {_SINCE: dump(since)}
+    shards = {str(shard): offset._asdict() for shard, offset in offsets.items()}
+    stored: dict[str, Any] = {"format": FORMAT} | source._asdict() | {"shards": shards}
+    return stored if since is None else stored | {_SINCE: dump(source, since)}
 
 
-def load(stored: Mapping[str, Any]) -> Offsets:
-    """Read offsets that `dump` returned."""
-    return {int(shard): Offset(**offset) for shard, offset in stored.items() if shard != _SINCE}
+def load(source: Source, stored: Mapping[str, Any]) -> Offsets:
+    """Read offsets that `dump` returned, or one of an earlier version.
+
+    Raises:
+        InvalidInput: they are those of another stream, or in a newer form.
+    """
+    if "format" not in stored:
+        return {int(shard): Offset(**offset) for shard, offset in stored.items() if shard != _SINCE}
+    if stored["format"] != FORMAT:
+        raise InvalidInput(f"the checkpoint has offsets of format {stored['format']}: use a newer delayq to read it")
+    found = Source(stored["kind"], stored["prefix"], stored["name"])
+    if found != source:
+        raise InvalidInput(f"the checkpoint belongs to {_said(found)}, not to {_said(source)}: use another checkpoint")
+    return {int(shard): Offset(**offset) for shard, offset in stored["shards"].items()}
 
 
-def begun(stored: Mapping[str, Any]) -> Offsets | None:
+def _said(source: Source) -> str:
+    kind = "the ledger of queue" if source.kind == "events" else "topic"
+    return f"{kind} {source.name} with prefix {source.prefix}"
+
+
+def begun(source: Source, stored: Mapping[str, Any]) -> Offsets | None:
     """Return where the first batch begins, from its stored end; None for other batches."""
-    return load(stored[_SINCE]) if _SINCE in stored else None
+    return load(source, stored[_SINCE]) if _SINCE in stored else None
 
 
 def end(extent: Extent) -> Offset:

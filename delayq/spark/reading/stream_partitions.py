@@ -17,10 +17,16 @@ OnTrimmed: TypeAlias = Callable[[str], None]
 
 
 class StreamPartition(InputPartition):
-    """Consecutive entries of a shard; the first and the last existed when the stream was divided."""
+    """Consecutive entries of a shard; the first and the last existed when the stream was divided.
 
-    def __init__(self, shard: int, stream: str, first: str, last: str) -> None:
+    Args:
+        low, high: bounds of what is read of the stream: of the first and the last entry, maybe not all events.
+    """
+
+    def __init__(self, shard: int, stream: str, first: str, last: str, low: str, high: str) -> None:
         super().__init__(stream)
+        self.low = low
+        self.high = high
         self.shard = shard
         self.first = first
         self.last = last

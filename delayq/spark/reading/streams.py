@@ -37,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._streams = EntryStreams(options, schema)
+        self._source = self._streams.source
         self._start = position(options, "start", EARLIEST)
         self._most = whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
         self._fails = switch(options, "failOnDataLoss", True)
@@ -48,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
         """Return where a new query begins."""
         self._beginning = {shard: self._first(extent) for shard, extent in self._extents(report=True).items()}
-        return at.dump(self._beginning)
+        return at.dump(self._source, self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may read."""
@@ -60,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return how far the next batch goes."""
-        offsets, extents = at.load(start), self._extents()
+        offsets, extents = at.load(self._source, start), self._extents()
         if self._fails:
             self._look_for_gaps(offsets, extents)
         ends = self._until or {shard: at.end(extent) for shard, extent in extents.items()}
@@ -70,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report = self._progress(offsets | reached, extents)
         if not reached:
             return start  # unchanged, as Spark takes any difference for a batch
-        return at.dump(offsets | reached, since=offsets if offsets == self._beginning else None)
+        return at.dump(self._source, offsets | reached, since=offsets if offsets == self._beginning else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return what the progress of a query shows as `latestOffset`.
@@ -82,8 +83,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide a batch among tasks."""
         topic, extents = self._topic, self._extents()
-        first = at.begun(end) if start != end else None  # a batch that only moves a watermark reads nothing
-        offsets, ends = first or at.load(start), at.load(end)
+        first = (
+            at.begun(self._source, end) if start != end else None
+        )  # a batch that only moves a watermark reads nothing
+        offsets, ends = first or at.load(self._source, start), at.load(self._source, end)
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
         partitions: list[InputPartition] = []
         for shard in sorted(behind.keys() & extents.keys()):
@@ -127,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {shard: at.end(extent) for shard, extent in extents.items()}
         behind = at.ahead(ends, reached)
         backlog = sum(_between(reached.get(shard, BEGINNING), ends[shard], extents[shard]) for shard in behind)
-        return {"source": str(self._streams), "backlog": backlog} | at.dump(ends)
+        return {"source": str(self._streams), "backlog": backlog} | at.dump(self._source, ends)
 
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
         """Shorten the batch to `most` entries, divided among the shards."""

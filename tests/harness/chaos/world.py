@@ -32,6 +32,8 @@ LASTING = (
     b"delayq:queues",
     b"delayq:topics",
     b":meta",
+    b":groups",
+    b":rosters",
     b":stats",
     b":timer",
     b":watch",

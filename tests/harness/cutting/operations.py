@@ -115,6 +115,11 @@ def send_several(queue: Queue, _: Stock) -> Any:
     return sent(*queue.send_many(several))
 
 
+def send_team(queue: Queue, _: Stock) -> Any:
+    """A group, on the shard of its first member: a repeated call finds it."""
+    return sent(*queue.send_group([Outgoing("x", id="new-0", delay=HOUR)], Outgoing("y"), dead="continue").sents)
+
+
 def only_one_soon(queue: Queue) -> None:
     queue.purge("pending")
     queue.send("x", id="new-0", delay=0.015)
@@ -194,6 +199,9 @@ OPERATIONS: dict[str, Operation] = {
     "send, error": Operation(send(id="new-0", on_conflict="error"), ("Queue.send",)),
     "send, error where it exists": Operation(send(id="later", on_conflict="error"), ("Queue.send",)),
     "send, confirmed": Operation(send(id="new-0", wait_replicas=1), ("Queue.send",), found),
+    "send_group": Operation(send_team, ("Queue.send_group",), found),
+    "group": Operation(lambda q, _: q.group("team"), ("Queue.group",)),
+    "cancel_group": Operation(lambda q, _: q.cancel_group("nobody"), ("Queue.cancel_group",)),
     "send_many": Operation(send_several, ("Queue.send_many",), found),
     "send_delay_msg": Operation(lambda q, _: sent(q.send_delay_msg("x", HOUR)), ("Queue.send_delay_msg",), again=False),
     "send_schedule_msg": Operation(

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 
 from delayq.protocol.queue_keys import QueueKeys
+from tests.harness.ledgers import events_in
 from tests.harness.model.held import Held
 from tests.harness.model.model import Model
 
@@ -44,11 +45,13 @@ class Ledger:
     def check(self, model: Model) -> None:
         for key, (entry, fields) in self._entries():
             self._seen[key] = "(" + entry.decode()
-            values = {name.decode(): value.decode() for name, value in fields.items()}
-            self._counted[values["event"]] += 1
-            self._last[values["id"]] = values
-            if values["late"]:
-                assert int(values["late"]) == int(values["at"]) - int(values["due"])
+            for _, words in events_in(entry, fields):
+                names, texts = ([word.decode() for word in part] for part in (words[::2], words[1::2]))
+                values = dict(zip(names, texts, strict=True))
+                self._counted[values["event"]] += 1
+                self._last[values["id"]] = values
+                if values["late"]:
+                    assert int(values["late"]) == int(values["at"]) - int(values["due"])
         counted = {name: model.counters[name] for name in LEAVES_IN}
         counted["released"] -= counted["held_back"]  # which has its own event
         assert dict(+self._counted) == {name: count for name, count in counted.items() if count}
