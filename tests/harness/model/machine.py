@@ -90,7 +90,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
             self.configure(mix["numbers"])
         if mix["ledger"]:
             self.queue.configure(events=True)
-            self.model.has_ledger = True
+            self.model.has_ledger, self.model.needs = True, 3
             self.ledger = Ledger(self.client, self.keys)
         self.stored.read()  # that rang
         self.next_work = [math.inf] * self.shards

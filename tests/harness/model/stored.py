@@ -56,6 +56,7 @@ class Stored:
             }
             for name in HASHES:
                 part[name] = {key.decode(): value.decode() for key, value in flat.pop(0).items()}
+            part["meta"].pop("packed", None)  # how much of the ledger is packed
             part["meta"].pop("since", None)  # tests/lua/test_open_queue.py checks it
             part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
             part["groups"].pop("", None)  # where the sweep is
