@@ -22,6 +22,7 @@ if redis.call('EXISTS', KEYS[9]) == 0 then return 0 end
 probe()
 local now, at, cursor, since = clock(ARGV[1]), string.match(redis.call('HGET', KEYS[9], '') or '', '^([mgr])(%d+) (%d+)$')
 if at == 'r' and now >= tonumber(since) and now < since + 30000 then return 0 end
+redis.call('HDEL', KEYS[9], '') -- a server at its maxmemory refuses a script that begins with any other write
 local hash = KEYS[9]
 if at ~= 'g' then hash = KEYS[8] end
 local page = redis.call('HSCAN', hash, at ~= 'r' and cursor or '0', 'COUNT', '200')

@@ -19,7 +19,7 @@ REFUSED = {
     "repair",
     "replace",
 }  # nothing waits for these
-REFUSED |= {"restore", "sample", "send", "send_unique"}
+REFUSED |= {"restore", "sample", "send", "send_group", "send_unique"}
 
 
 @pytest.fixture(params=[{}, {"events": 1000}], ids=["", "ledger"])
