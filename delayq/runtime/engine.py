@@ -83,6 +83,9 @@ class Slept(NamedTuple):
     expected: Sequence[str] = ()
 
 
+NO_WATCH = idle.SleepPlan(0, False, ())
+
+
 class ConsumerEngine(BaseEngine[D]):
     """One run of a consumer on one queue.
 
@@ -123,6 +126,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._claimer = Claimer(context, name, make_message, leases)
         self._known = Known()
         self._slept = Slept()
+        self._watch = NO_WATCH  # until when the server need not be asked while there is no room
         self._upkeep = ConsumerUpkeep(context, declared)
         self._deaths = hooks.Deaths(deaths)
         self._stops = StopWatch(context, leases, pool.cancel)
@@ -151,6 +155,10 @@ class ConsumerEngine(BaseEngine[D]):
         if self._slept.undisturbed and (yield from self._sleeps_on()):
             return
         limit, unsettled = self._room(), self._unsettled
+        if not limit and self._may_wait():
+            self._share.answered(0, 0, settled=False)
+            yield from self._sleep(self._watch, has_room=False)
+            return
         if self._upkeep.is_due and (yield from self._upkeep.clean_up()):
             self._known = self._known._replace(has_all=False, rests=False)
         settled = unsettled.ready
@@ -175,6 +183,16 @@ class ConsumerEngine(BaseEngine[D]):
             self.shutdown.is_requested = only_acks and not claimed
         elif not unsettled.are_due and known.sleep is not None and (known.has_all or not limit):
             yield from self._sleep(known.sleep, has_room=limit > 0)
+
+    def _may_wait(self) -> bool:
+        """Whether one queue of several, without room, has nothing to tell the server before its watch ends.
+
+        Its turn for a permit may be far off: an exchange at each wake-up would cost more than its messages.
+        """
+        if self._share.is_alone or self._unsettled.are_due or self._upkeep.is_due or self._watch.until == 0:
+            return False
+        left = min(self._unsettled.left(), self._upkeep.collection_left, self._context.outages.pause())
+        return min(left, self._stops.left(), self._watch.until - time.monotonic()) > 0
 
     @property
     def _rests(self) -> bool:
@@ -249,6 +267,11 @@ class ConsumerEngine(BaseEngine[D]):
         may_free = context.claims.is_limited or context.settings.concurrency_key is not None  # acks, for other messages
         rests = batch.limit > 0 and batch.has_all and not (may_free or batch.waits or context.is_owed)
         self._known = Known(batch.has_all, batch.held, batch.waits, sleep, self._known.recovers, rests=rests)
+        until = time.monotonic() + FALLBACK_MS / 1000
+        if sleep is not None:
+            self._watch = sleep
+        elif not time.monotonic() < self._watch.until < until:  # its promise to wake for the others holds
+            self._watch = NO_WATCH._replace(until=until)
 
     def _take(self, messages: list[D]) -> Effects[None]:
         if not messages:
@@ -370,6 +393,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._known = self._known._replace(has_all=True, is_doubtful=True, rests=False)
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
+        self._watch = NO_WATCH
         self._context.look_again()
         self._share.answered(0, 0, settled=False, failed=True)  # whatever step failed: other queues do not wait for it
 
@@ -428,7 +452,8 @@ class ConsumerEngine(BaseEngine[D]):
         woken = yield WaitForWork(seconds, True, sources)
         called = sleep.for_event or woken.disturbed or woken.token
         if woken.token:
-            self._known = known = known._replace(rests=False)
+            self._known, self._watch = known._replace(rests=False), NO_WATCH
+            known = self._known
         waits_for_limit = known.limit_holds and self._share.is_burst  # only a claim shows if others took the rest
         is_over = time.monotonic() >= sleep.until
         undisturbed = is_idle and not (called or waits_for_limit or self._context.is_owed)
