@@ -38,3 +38,11 @@ def test_unknown_message_is_not_found(queue):
     before = queue.state()
     assert queue.get("a") == ({}, None, None, None, False, None)
     assert queue.state() == before
+
+
+def test_only_the_running_delivery_shows_what_it_has_reported(queue):
+    queue.given(unack={"a": NOW + 0.25}, messages={"a": "{}"})
+    queue.progress("a", "0.0.0.0-250", b"[1]")
+    assert queue.get("a").progress == b"[1]"
+    queue.nack("a", "0.0.0.0-250", 0)
+    assert queue.get("a").progress is None
