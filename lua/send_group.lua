@@ -53,6 +53,7 @@ end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)
+if look then ended(KEYS[12], KEYS[13], KEYS[11], KEYS[1], KEYS[4], true, now, ids) end -- as others', whom nobody counted
 redis.call('HSET', KEYS[14], name, table.concat(roster, '\n'))
 local group = {ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}
 redis.call('HSET', KEYS[13], name, table.concat(group, ' '))
