@@ -11,7 +11,7 @@ def test_report_changes_nothing_else(queue):
     queue.given(unack={"a": NOW + 0.25}, messages={"a": "{}"})
     before = queue.state()
     assert queue.progress("a", "0.0.0.0-250", b"[1]") == 1
-    assert queue.state() == before
+    assert queue.state() == before | {"progress:a": {"receipt": "0.0.0.0-250", "progress": "[1]"}}
     assert queue.get("a").progress == b"[1]"
 
 
