@@ -63,6 +63,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
     known |= {"id": printable_id(info.id), "schedule": info.schedule, "slot": info.slot, "group": info.group}
+    known["progress"] = None if info.progress is None else info.progress._asdict()
     if info.envelope is None:
         return known
     if info.envelope.kind == JSON and _is_json(info.envelope.body):

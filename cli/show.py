@@ -296,6 +296,7 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
         *(("id", info.id), ("queue", info.queue), ("state", state)),
         *((name, at and show_moment(at)) for name, at in times.items()),
         ("attempts", info.attempts),
+        ("progress", None if info.progress is None else str(info.progress)),
         ("retries used", None if is_usual else info.retries_used),
         ("max retries", info.max_retries),
         ("timeout", None if info.timeout is None else show_duration(info.timeout)),

@@ -24,6 +24,7 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
+from delayq.model.handler_progress import HandlerProgress
 from delayq.model.message import Message
 from delayq.model.message_group import MessageGroup, OnDead, SentGroup
 from delayq.model.message_ids import new_id
@@ -391,6 +392,10 @@ class Queue:
     def extend(self, message: Message, seconds: Seconds) -> None:
         """Make a delivery's lease end `seconds` from now; raise StaleReceipt if it is no longer yours."""
         self._executor.execute(settle.extend(self._context, message, seconds))
+
+    def report(self, message: Message, progress: HandlerProgress) -> None:
+        """Note how far a handler is; raise StaleReceipt if the delivery is no longer yours. See `Message.progress`."""
+        self._executor.execute(settle.report(self._context, message, progress))
 
     @overload
     def handler(self, function: Handler) -> Handler: ...

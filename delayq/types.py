@@ -8,6 +8,7 @@ from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import Headers
 from delayq.model.event import Event
+from delayq.model.handler_progress import HandlerProgress
 from delayq.model.health import Trouble
 from delayq.model.message_group import MessageGroup, OnDead, SentGroup
 from delayq.model.message_info import MessageInfo
@@ -57,6 +58,7 @@ __all__ = [
     "GroupConsumer",
     "GroupInfo",
     "GroupReading",
+    "HandlerProgress",
     "Headers",
     "Held",
     "MessageGroup",

@@ -222,6 +222,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
             batch, looks at this and raises an error to give up; async handlers, pool processes and programs are ended.
         on_cancel: called when it is to be stopped; None if its pool ends its handler.
         group: the group that it waited for, as `then` of `Queue.send_group`; None for any other message.
+        next_report: from when, by `time.monotonic`, its next progress is written; 0 if none has been.
     """
 
     _owner: Any
@@ -244,6 +245,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     is_final: bool = False
     cancelled: bool = False
     on_cancel: Callable[[], object] | None = None
+    next_report: float = 0.0
     _payload: Any = msgspec.UNSET
 
     @property

@@ -109,12 +109,17 @@ def _running(known: Known, info: MessageInfo) -> str:
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
         holder = f"consumer {holder}" if holder else "an unknown consumer"
-        text = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
+        text = f"is running: {attempt} is held by {holder} until {known.at(ends)}"
+        text += f"{_reported(info)}{_overlong(known, info)}"
     else:
         by = f" by consumer {holder}" if holder else ""
         text = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
         text += _absent(known) or "a consumer is about to take it back"
     return f"{text}; it will not be retried because it was cancelled" if info.cancelled else text
+
+
+def _reported(info: MessageInfo) -> str:
+    return f"; it has reported progress: {_short(str(info.progress))}" if info.progress else ""
 
 
 def _overlong(known: Known, info: MessageInfo) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from delayq.model.delivery import Delivery, Outgoing, P, running
+from delayq.model.handler_progress import checked
 from delayq.model.outcome import DONE, RELEASED, AckAndSend, dead, failed
 from delayq.model.units import Seconds
 
@@ -49,6 +50,16 @@ class Message(Delivery[P], eq=False, gc=False):
     def extend(self, seconds: Seconds) -> None:
         """Make the lease end `seconds` (0.001 to 86,400) from now."""
         self._owner.extend(self, seconds)
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Note how far the handler is, for `MessageInfo.progress`; calls within a second of the last note are skipped.
+
+        Args:
+            done: how much of the work is done, 0 to 2**53.
+            total: all of the work, 0 to 2**53; None if it is unknown.
+            text: up to 200 characters; longer ones are cut.
+        """
+        self._owner.report(self, checked(done, total, text))
 
     def release(self) -> None:
         """Hand the message back unstarted, without using a retry."""

@@ -9,6 +9,7 @@ import msgspec
 
 from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, group_of, open_body
+from delayq.model.handler_progress import HandlerProgress
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
 from delayq.model.task_name import task_of
@@ -30,6 +31,7 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
         cancelled: True for a message in flight that will not be retried.
         timeout: seconds that a run of its handler may take; None also if its sender did not set it.
         headers: what the sender added.
+        progress: what the handler of its running delivery has reported; None if it has not.
         member_of: the group that it belongs to as a member; None once it has ended, and for any other message.
         task: the name of the task that it is for; None for any other message.
         group: the group that it waits, or waited, for; None for any other message.
@@ -48,6 +50,7 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     cancelled: bool = False
     member_of: str | None = None
+    progress: HandlerProgress | None = None
     created_at: dt.datetime | None = None
     expires_at: dt.datetime | None = None
     max_retries: int | None = None

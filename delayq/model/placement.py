@@ -17,7 +17,8 @@ Row: TypeAlias = tuple[str, bytes]
 
 Purgeable = Literal["pending", "ready", "retry", "dead", "held"]
 
-MESSAGE, UNIQUE, RESULT = "msg:", "unique:", "result:"  # in the keys of envelopes, reserved ids, and tasks' records
+MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes and reserved ids
+RESULT, PROGRESS = "result:", "progress:"  # in those of tasks' records, and of what handlers report
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")

@@ -57,7 +57,8 @@ def why(
             consumers = yield from presence.consumers(context)
     if info is not None:
         error, reason = (text and shown(text) for text in (info.error, info.reason))
-        info = msgspec.structs.replace(info, error=error, reason=reason)
+        progress = info.progress and info.progress._replace(text=shown(info.progress.text))
+        info = msgspec.structs.replace(info, error=error, reason=reason, progress=progress)
     if ledger:
         ledger = [msgspec.structs.replace(each, reason=each.reason and shown(each.reason)) for each in ledger]
     return sentence(

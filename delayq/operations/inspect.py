@@ -12,6 +12,7 @@ from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
+from delayq.model.handler_progress import decoded as decoded_progress
 from delayq.model.message_info import MessageInfo, content
 from delayq.model.occurrence import HOME
 from delayq.model.placement import STATES, WAITING, State, check_state
@@ -181,6 +182,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         reason=found.reason,
         cancelled=found.cancelled,
         member_of=found.group,
+        progress=decoded_progress(found.progress),
         **decoded,
     )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
+from delayq.errors import DelayqError, InvalidInput, ServerError, ServerNotReady, ServerUnreachable, StaleReceipt
 from delayq.log import is_interrupt, log_of
 from delayq.model import outcome as oc
 from delayq.model.backoff import DEFAULT_BACKOFF, WaitAfterError
 from delayq.model.delivery import Death, Delivery, check_process
+from delayq.model.handler_progress import EVERY_SECONDS, HandlerProgress
+from delayq.model.handler_progress import encoded as encoded_progress
 from delayq.model.lease_clock import lease_now
 from delayq.model.result import NOTHING
 from delayq.model.units import Seconds, delay_ms, lease_ms
@@ -53,7 +56,8 @@ def settle(
     else:
         results = yield from _settle(context, settled, consumer)
     kinds = {type(outcome) for _, outcome in settled}
-    if oc.AckAndSend in kinds or oc.Stopped in kinds or context.claims.is_limited or context.limits_keys:
+    is_special = oc.AckAndSend in kinds or oc.Stopped in kinds or any(message.next_report for message, _ in settled)
+    if is_special or context.claims.is_limited or context.limits_keys:
         yield from _follow_up(context, settled, results)
     return results
 
@@ -100,6 +104,9 @@ def _follow_up(
     for message, outcome in settled:
         if isinstance(outcome, oc.Stopped):  # what is left of those that were acked nevertheless, `cancel` removes
             frees.append(context.shard(message.id).stopped([(message.id, message.receipt)]))
+    for (message, _), ours in zip(settled, results, strict=True):
+        if message.next_report and ours is True:
+            frees.append(context.shard(message.id).forget_progress(message.id))
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
@@ -271,6 +278,21 @@ def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operat
         raise StaleReceipt(f"message {message.id} was replaced while it was running; nothing was changed")
     message.leased_until(until_ms)
     message.held_until = asked + lease / 1000
+
+
+def report(context: QueueContext, message: Delivery, progress: HandlerProgress) -> Operation[None]:
+    """Note how far a handler is; at most once a second. While the server is away, skip it: the work matters more.
+
+    Raises:
+        StaleReceipt; InvalidInput: in a forked process.
+    """
+    check_process([message])
+    if (now := time.monotonic()) < message.next_report:
+        return
+    message.next_report = now + EVERY_SECONDS
+    call = context.shard(message.id).progress(message.id, message.receipt, encoded_progress(progress))
+    with contextlib.suppress(ServerUnreachable, ServerNotReady):
+        yield from execute(call)
 
 
 def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[tuple[list[D], DelayqError | None]]:

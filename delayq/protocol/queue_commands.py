@@ -222,6 +222,15 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)
 
+    def progress(self, message_id: str, receipt: str, reported: bytes) -> Command[int]:
+        key = encode_id(self.keys.progress(message_id))
+        return self._call("progress", [encode_id(message_id), receipt, reported], int, progress=key)
+
+    def forget_progress(self, message_id: str) -> Command[int]:
+        """Forget what a message's handler has reported; a plain command."""
+        key: Any = encode_id(self.keys.progress(message_id))
+        return Command(key, ("UNLINK", key), int)
+
     def give_up_place(self, message_id: str, receipt: str) -> Command[int]:
         return self._call("give_up_place", [encode_id(message_id), receipt], int)
 
@@ -340,7 +349,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("poll_idle", [self._clock(), name, most_ms], _read_sleep)
 
     def get(self, message_id: str) -> Command[StoredMessage]:
-        return self._call("get", [encode_id(message_id)], _read_stored, payload=self._message_key(message_id))
+        keys = {"payload": self._message_key(message_id), "progress": encode_id(self.keys.progress(message_id))}
+        return self._call("get", [encode_id(message_id)], _read_stored, **keys)
 
     def why(self, message_id: str) -> Command[Standing]:
         return self._call("why", [self._clock(), encode_id(message_id)], _read_standing)

@@ -8,7 +8,7 @@ All keys of a shard have the same hash tag, so that a Redis Cluster keeps them o
 
 from __future__ import annotations
 
-from delayq.model.placement import MESSAGE, RESULT, STATES, UNIQUE, State, key_base
+from delayq.model.placement import MESSAGE, PROGRESS, RESULT, STATES, UNIQUE, State, key_base
 
 
 class QueueKeys:
@@ -52,6 +52,7 @@ class QueueKeys:
         self.finished = base + "finished"
         self.message_prefix = base + MESSAGE
         self.result_prefix = base + RESULT
+        self.progress_prefix = base + PROGRESS
         self.unique_prefix = base + UNIQUE
         self.claim_prefix = base + "claim:"
 
@@ -63,6 +64,7 @@ class QueueKeys:
             self.unique_prefix,
             self.claim_prefix,
             self.result_prefix,
+            self.progress_prefix,
             *map(self.state, STATES),
         }
         return [key for key in vars(self).values() if key not in apart]
@@ -78,6 +80,10 @@ class QueueKeys:
     def result(self, message_id: str) -> str:
         """Return the key of the record of a message's task."""
         return self.result_prefix + message_id
+
+    def progress(self, message_id: str) -> str:
+        """Return the key of what a message's handler has reported."""
+        return self.progress_prefix + message_id
 
     def claim(self, consumer: str, run: str) -> str:
         """Return the key of the last claim of a consumer's run: two consumers may have the same name."""

@@ -69,6 +69,7 @@ class StoredMessage(NamedTuple):
     cancelled: bool
     stored: bytes | None
     group: str | None = None
+    progress: bytes | None = None
 
 
 class StoredGroup(NamedTuple):
@@ -156,7 +157,7 @@ def _read_opened(reply: list[Any]) -> OpenedQueue:
 
 
 def _read_stored(reply: list[Any]) -> StoredMessage:
-    scores, deliveries, error, reason, cancelled, stored, group = reply
+    scores, deliveries, error, reason, cancelled, stored, group, progress = reply
     where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
     return StoredMessage(
         where,
@@ -166,6 +167,7 @@ def _read_stored(reply: list[Any]) -> StoredMessage:
         bool(cancelled),
         stored,
         decode_text(group),
+        progress,
     )
 
 

@@ -36,6 +36,7 @@ class HandledQueue(Protocol):
     def middleware(self) -> Middleware: ...
     def settle(self, message: Any, outcome: Any) -> Any: ...
     def extend(self, message: Any, seconds: Any) -> Any: ...
+    def report(self, message: Any, progress: Any) -> Any: ...
 
 
 class HandlerStack:
@@ -115,7 +116,7 @@ class HandlerStack:
         return pool, DispatchedPool(lane, pool)
 
     def _ask(self, request: Request, message: Any, argument: Any) -> Any:
-        return self.queue.settle(message, argument) if request == "settle" else self.queue.extend(message, argument)
+        return getattr(self.queue, request)(message, argument)
 
     def _asking_from_threads(self) -> Callable[[Request, Any, Any], object]:
         """Return `_ask` for the threads of a pool beside an event loop."""

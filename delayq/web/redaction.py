@@ -75,7 +75,7 @@ class Redaction:
         return bool(self._names)
 
     def info(self, info: MessageInfo) -> MessageInfo:
-        """Return a message without hidden values in its payload, headers, error and reason."""
+        """Return a message without hidden values in its payload, headers, error, reason and progress."""
         if not self:
             return info
         return msgspec.structs.replace(
@@ -84,6 +84,7 @@ class Redaction:
             headers=None if info.headers is None else self.headers(info.headers),
             error=None if info.error is None else self.text(info.error),
             reason=None if info.reason is None else self.text(info.reason),
+            progress=None if info.progress is None else info.progress._replace(text=self.text(info.progress.text)),
         )
 
     def hidden(self, info: MessageInfo) -> set[str]:

@@ -137,7 +137,10 @@ METHODS: dict[str, Callable[[Face], object]] = {
     "Topic.trim": lambda face: face.topic.trim(max_length=0, approximate=False),
 }
 ELSEWHERE = {  # without a command of their own, or the same commands as one above
-    *("Queue." + name for name in ("ack", "extend", "settle", "execute", "close", "wish", "handler", "batch_handler")),
+    *(
+        "Queue." + name
+        for name in ("ack", "extend", "report", "settle", "execute", "close", "wish", "handler", "batch_handler")
+    ),
     *("Queue." + name for name in ("task", "cron", "send_delay_msg", "send_schedule_msg")),
     *("Topic." + name for name in ("close", "execute", "tail")),
     *("Group." + name for name in ("bury", "get_dead", "requeue_dead", "delete_dead")),

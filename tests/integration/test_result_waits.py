@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Consumer, NoResult, Queue, ResultTimeout, TaskFailed, aio
+from delayq import Consumer, NoResult, Queue, ResultTimeout, TaskFailed, aio, current_message
 from delayq.errors import ServerUnreachable
 from delayq.protocol.queue_commands import QueueCommands
 from tests.harness.servers import RedisServer, server_binaries
@@ -82,6 +82,30 @@ def test_wait_for_a_message_that_is_purged_ends(queue: Queue):
         time.sleep(0.3)
         queue.purge()
         with pytest.raises(NoResult):
+            wait.result(WAIT)
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_wait_for_a_task_that_is_stopped_ends(queue: Queue, consuming: Any, retried: bool):
+    running = threading.Event()
+
+    @queue.task(results=60, backoff=lambda *_: 0.05)
+    def stoppable() -> None:
+        message: Any = current_message()
+        if retried and message.attempt == 1:
+            raise ValueError("so that a record of this attempt is kept")
+        running.set()
+        while not message.cancelled:
+            time.sleep(0.01)
+        raise InterruptedError("given up")
+
+    consuming()
+    sent = stoppable.send()
+    with ThreadPoolExecutor(1) as threads:
+        wait = threads.submit(sent.result, WAIT)
+        assert running.wait(WAIT)
+        assert queue.cancel(sent.id, running=True) == "stopping"
+        with pytest.raises(NoResult, match="cancelled"):
             wait.result(WAIT)
 
 
@@ -156,7 +180,7 @@ def test_many_tasks_wait_on_an_event_loop(redis_server: RedisServer):
 
 
 MODULE = """
-from delayq import Queue
+from delayq import Queue, current_message
 
 queue = Queue("jobs", url={url!r})
 
@@ -174,6 +198,15 @@ def fail(n: int) -> object:
 @queue.task(results=60)
 def odd() -> object:
     return object()
+
+
+@queue.task(results=60)
+def report(n: int) -> list[object]:
+    message = current_message()
+    for each in range(n):
+        message.progress(each, n, "pages")
+    with Queue("jobs", url={url!r}) as other:
+        return list(other.get(message.id).progress)
 """
 
 
@@ -183,7 +216,9 @@ def test_processes_keep_results_and_errors(redis_server: RedisServer, tmp_path: 
     module = importlib.import_module("pooled_results")
     with module.queue:
         sent, failed, odd = module.double.send(4), module.fail.send(7), module.odd.send()
-        Consumer(module.queue, pool="process", concurrency=1).run(max_messages=3)
+        reports = module.report.send(3)
+        Consumer(module.queue, pool="process", concurrency=1).run(max_messages=4)
+        assert reports.result(0) == [0, 3, "pages"]
         assert sent.result(0) == 8
         with pytest.raises(TaskFailed) as raised:
             failed.result(0)

@@ -10,7 +10,7 @@ from tests.harness.lua.raw import NOW
 def test_message_is_found_in_its_state(queue, state):
     queue.given(messages={"a": "{}", "b": "B"}, **{state: {"a": NOW + 7.25, "b": NOW}})
     before = queue.state()
-    assert queue.get("a") == ({state: NOW + 7.25}, None, None, None, False, b"{}")
+    assert queue.get("a") == ({state: NOW + 7.25}, None, None, None, False, b"{}", None, None)
     assert queue.state() == before
 
 
@@ -24,7 +24,7 @@ def test_everything_known_about_a_message_is_returned(queue):
         messages={"a": "{}"},
     )
     before = queue.state()
-    assert queue.get("a") == ({"unack": NOW}, "3.1.2.0", "ValueError: ☃", "rejected", True, b"{}")
+    assert queue.get("a") == ({"unack": NOW}, "3.1.2.0", "ValueError: ☃", "rejected", True, b"{}", None, None)
     assert queue.state() == before
 
 
@@ -36,5 +36,13 @@ def test_id_in_several_states_is_found_in_each(queue):
 def test_unknown_message_is_not_found(queue):
     queue.given(pending={"b": NOW}, attempts={"b": "1.0.0.0"}, cancelled={"b"}, messages={"b": "B"})
     before = queue.state()
-    assert queue.get("a") == ({}, None, None, None, False, None)
+    assert queue.get("a") == ({}, None, None, None, False, None, None, None)
     assert queue.state() == before
+
+
+def test_only_the_running_delivery_shows_what_it_has_reported(queue):
+    queue.given(unack={"a": NOW + 0.25}, messages={"a": "{}"})
+    queue.progress("a", "0.0.0.0-250", b"[1]")
+    assert queue.get("a").progress == b"[1]"
+    queue.nack("a", "0.0.0.0-250", 0)
+    assert queue.get("a").progress is None

@@ -40,6 +40,7 @@ NOTED: dict[str, list[Entry]] = {
     "edit": [("d", "requeued", "", "-1", "", "", "edited")],
     "expire": [("u", "expired", "2", "", "", "", "")],
     "extend": [],
+    "progress": [],
     "release_slot": [("p", "promoted", "", "-9", "9", "", "its key has room")],
     "deregister": [],
     "nack": [("u", "nacked", "2", "+0", "", "", "E")],

@@ -82,9 +82,12 @@ class Stock:
         occurrence = queue.schedules.run_now(f"hourly-{number}").id
         for message in queue.receive(3):
             message.reject(text, error=text) if message.id.startswith("dead") else message.nack(delay=600, error=text)
+        queue.send(payload, id=f"running-{number}")
+        (running,) = queue.receive()
+        running.progress(1, text=text)
         bodies = {"json": value, "text": text, "bytes": text.encode()}
         queue.send_many([Outgoing(body, id=f"{name}-{number}", delay=60) for name, body in bodies.items()])
-        self.names["id"] += [occurrence, *(f"{name}-{number}" for name in ("dead", "retry", *bodies))]
+        self.names["id"] += [occurrence, *(f"{name}-{number}" for name in ("dead", "retry", "running", *bodies))]
         self.names["schedule"].append(f"hourly-{number}")
 
     def _publish(self, topic: Topic, values: Sequence[Any]) -> None:

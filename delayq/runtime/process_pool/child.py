@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery, check_process
+from delayq.model.handler_progress import EVERY_SECONDS, HandlerProgress
 from delayq.model.message import Message
 from delayq.model.units import Seconds
 from delayq.runtime.fork_guard import flush
@@ -76,6 +78,13 @@ class Owner:
         check_process([message])
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
+
+    def report(self, message: Delivery[Any], progress: HandlerProgress) -> None:
+        """Note how far the handler is; raise what `Queue.report` raises."""
+        check_process([message])
+        if (now := time.monotonic()) >= message.next_report:
+            message.next_report = now + EVERY_SECONDS
+            self._ask("report", progress)
 
     def end(self, answer: bytes) -> None:
         """Send the outcome of the message; from then on, threads of its handler can no longer ask for anything."""

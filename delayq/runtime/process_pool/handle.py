@@ -30,7 +30,7 @@ STOP_SECONDS = 0.5  # between SIGTERM and SIGKILL, if a message is cancelled
 LOOK_SECONDS = 1.0  # between two checks that a process lives: one that it has forked may keep its pipe open
 
 # fork would copy locks that other threads hold; a fork server would keep the environment that it started with.
-Request: TypeAlias = Literal["settle", "extend"]
+Request: TypeAlias = Literal["settle", "extend", "report"]
 """What a handler can ask for its message."""
 
 _CONTEXT = multiprocessing.get_context("spawn")

@@ -32,6 +32,20 @@ SEARCH_SECONDS = 0.25  # of a request
 LOOK_SECONDS = 0.25  # of a request that looks through the ledger
 
 
+class HandlerProgress(Answer):
+    """How far a handler is.
+
+    Attributes:
+        done: how much of the work is done.
+        total: all of the work, or null.
+        text: what the handler says.
+    """
+
+    done: int | float
+    total: int | float | None
+    text: str
+
+
 class Message(Answer):
     """A message.
 
@@ -45,6 +59,7 @@ class Message(Answer):
         error: its last error, or null.
         reason: why it died, or null.
         cancelled: true if it is running and will not be retried.
+        progress: what the handler of its running delivery has reported, or null.
         task: the task that it is for, or null.
         schedule: the schedule that it is an occurrence of, or null.
         slot: the time in its schedule, or null.
@@ -69,6 +84,7 @@ class Message(Answer):
     error: str | None
     reason: str | None
     cancelled: bool
+    progress: HandlerProgress | None
     created_at: dt.datetime | None
     expires_at: dt.datetime | None
     max_retries: int | None
@@ -318,6 +334,7 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     shown = redaction.info(msgspec.structs.replace(info, envelope=None))
     fields |= {"task": info.task, "schedule": info.schedule, "slot": info.slot, "timeout_seconds": info.timeout}
     fields |= {"group": info.group}
+    fields["progress"] = None if shown.progress is None else of(HandlerProgress, shown.progress)
     return of(Message, shown, headers=header_values(shown.headers), **fields)
 
 

@@ -251,6 +251,7 @@ OPERATIONS: dict[str, Operation] = {
     "nack": Operation(settle(lambda m: m.nack(HOUR)), ("Message.nack",), stale),
     "nack of the last attempt": Operation(settle(lambda m: m.nack(), "last"), ("Message.nack",), stale),
     "extend": Operation(settle(lambda m: m.extend(2 * HOUR)), ("Message.extend", "Queue.extend")),
+    "progress": Operation(settle(lambda m: m.progress(1)), ("Message.progress", "Queue.report")),
     "release": Operation(settle(lambda m: m.release()), ("Message.release",), stale),
     "reject": Operation(settle(lambda m: m.reject("why")), ("Message.reject",), stale),
     "cancel": Operation(lambda q, _: q.cancel("later"), ("Queue.cancel",)),

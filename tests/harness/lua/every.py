@@ -72,6 +72,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "deregister": lambda scripts: scripts.deregister("me", {0: 3}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open_queue": lambda scripts: scripts.open_queue(1, create=True),
+    "progress": lambda scripts: scripts.progress(*HELD, b"[1]"),
     "pause": lambda scripts: scripts.pause(9000),
     "pending_to_ready": lambda scripts: scripts.pending_to_ready(),
     "purge": lambda scripts: scripts.purge("dead"),
