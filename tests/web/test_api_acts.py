@@ -54,12 +54,12 @@ def act(client: Client, path: str, body: Any = None, **headers: str) -> Any:
 
 
 def ended(client: Client, begun: Any) -> Any:
-    """Return a task once it has ended."""
+    """Return a job once it has ended."""
     assert begun.status_code == 202, begun.text
-    task = begun.json()
-    while task["status"] == "running":
-        task = client.get(f"{MAIN}/tasks/{task['id']}").json()
-    return task
+    job = begun.json()
+    while job["status"] == "running":
+        job = client.get(f"{MAIN}/jobs/{job['id']}").json()
+    return job
 
 
 def test_message_names_the_task_that_it_is_for(enter: Enter, stocked: Queue):
@@ -99,17 +99,17 @@ def test_operator_with_the_token_acts_and_is_audited(enter: Enter, stocked: Queu
     lines: list[Any] = []
     client = enter(login=Token(TOKEN), audit=lines.append)
     path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
-    if operation.name == "stop_task":
+    if operation.name in {"stop_job", "stop_task"}:
         begun = act(client, f"{EMAILS}/examine", **BEARER)
         path = path.replace("none", begun.json()["id"])
     answer = act(client, path, BODIES.get(operation.name), **BEARER)
     assert answer.status_code == operation.status, answer.text
     assert "set-cookie" not in answer.headers
     if operation.status == 202:
-        task = answer.json()
-        while task["status"] == "running":
-            task = client.get(f"{MAIN}/tasks/{task['id']}", headers=BEARER).json()
-        assert task["status"] == "done", task
+        job = answer.json()
+        while job["status"] == "running":
+            job = client.get(f"{MAIN}/jobs/{job['id']}", headers=BEARER).json()
+        assert job["status"] == "done", job
     told = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
     assert ("token", operation.action, "main", "done") in told, told
     assert stocked.stats().missing == 0
@@ -314,7 +314,7 @@ def test_task_acts_on_all_matches_after_a_dry_run(enter: Enter, stocked: Queue):
     done = ended(client, act(client, f"{EMAILS}/messages/cancel-matching", meant))
     assert (done["status"], done["done"], done["who"]) == ("done", 30, "local")
     assert stocked.stats().cancelled == 30
-    assert client.get(f"{MAIN}/tasks").json()["tasks"][0]["id"] == done["id"]
+    assert client.get(f"{MAIN}/jobs").json()["jobs"][0]["id"] == done["id"]
     back = ended(
         client, act(client, f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "dead"}, "rate": "100/s"})
     )
@@ -492,9 +492,20 @@ def test_answer_that_fails_while_others_make_room_does_no_harm(monkeypatch: pyte
     assert (good, type(bad), troubles, kept._kept, kept._bytes) == (b"large", OSError, [], {}, 0)
 
 
+def test_former_paths_of_jobs_answer_as_before(enter: Enter, stocked: Queue):
+    assert stocked.stats().dead == 1
+    client = enter()
+    done = ended(client, act(client, f"{EMAILS}/examine"))
+    assert client.get(f"{MAIN}/tasks").json() == {"tasks": client.get(f"{MAIN}/jobs").json()["jobs"]}
+    assert client.get(f"{MAIN}/tasks/{done['id']}").json() == done
+    assert act(client, f"{MAIN}/tasks/{done['id']}/stop").json() == done
+    pages = "/main/tasks", f"/main/tasks/{done['id']}"
+    assert [client.get(each).headers["location"] for each in pages] == ["/main/jobs", f"/main/jobs/{done['id']}"]
+
+
 def test_this_file_knows_every_operation_that_acts():
     """If you add an operation, add it here, so that the checks of this file cover it."""
-    takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_task"} | {
+    takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_job", "stop_task"} | {
         f"{verb}_schedule" for verb in ("pause", "resume", "run", "remove")
     }
     assert {each.name for each in ACTING} == BODIES.keys() | takes_nothing
