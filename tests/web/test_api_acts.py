@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+import delayq.aio
 from delayq import Outgoing, Queue, Topic
+from delayq.errors import ServerUnreachable
 from delayq.web import Token, User, Users, user_line
 from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import Operation
@@ -373,6 +375,19 @@ def test_schedules_are_added_paused_run_and_removed(enter: Enter, stocked: Queue
     assert [each.name for each in stocked.schedules.list()] == ["nightly"]
 
 
+def test_schedule_runs_a_task(enter: Enter, stocked: Queue):
+    client, path = enter(), f"{EMAILS}/schedules"
+    added = act(client, path, {"name": "clean", "when": "@daily", "payload": {"days": 2}, "task": "clean_up"}).json()
+    assert (added["task"], added["payload"], added["headers"]) == ("clean_up", {"days": 2}, {})
+    assert act(client, path, {"name": "plain", "when": "@daily", "task": "clean_up"}).json()["payload"] == {}
+    sent = stocked.get(act(client, f"{path}/clean/run").json()["id"])
+    assert sent is not None
+    assert (sent.task, sent.payload) == ("clean_up", {"days": 2})
+    assert [each["task"] for each in client.get(path).json()["schedules"]] == ["clean_up", None, "clean_up"]
+    refused = act(client, path, {"name": "bad", "when": "@daily", "payload": 5, "task": "clean_up"})
+    assert (refused.status_code, refused.json()["field"]) == (400, "task")
+
+
 def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
     client = enter()
     done = act(client, f"{ORDERS}/records", {"payload": {"n": 3}, "headers": {"k": "v"}, "key": "a"}).json()
@@ -538,6 +553,33 @@ def test_request_that_is_refused_in_part_acts_once_with_its_key(cause: str, ente
     assert (first.status_code, again.status_code) == (409, 409)
     assert again.json()["detail"] == first.json()["detail"]
     assert length(stocked) == before + 2
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_batch_that_was_cut_off_is_not_doubled_by_its_repeat(
+    handled: bool, enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    client, key, before = enter(), {"idempotency-key": "f1"}, stocked.stats().sent
+    body = {"messages": [{"payload": n} for n in range(4)]}
+    with monkeypatch.context() as patched:
+        patched.setattr("delayq.aio.Queue.send_many", cut_off)
+        assert is_problem(act(client, f"{EMAILS}/messages/batch", body, **key), 503)
+    assert stocked.stats().sent == before + 2
+    if handled:
+        stocked.ack(stocked.receive(100))
+    again = act(client, f"{EMAILS}/messages/batch", body, **key)
+    assert (again.status_code, stocked.stats().sent) == (200, before + 4)
+    assert [each["created"] for each in again.json()["messages"]] == [False, False, True, True]
+    other = act(client, f"{EMAILS}/messages/batch", body, **{"idempotency-key": "f2"})
+    assert [each["created"] for each in other.json()["messages"]] == [True] * 4
+
+
+async def cut_off(queue: delayq.aio.Queue, messages: Sequence[Outgoing]) -> None:
+    """Send the first half, and lose the connection."""
+    for each in messages[: len(messages) // 2]:
+        options = {name: getattr(each, name) for name in ("id", "on_conflict", "unique_for")}
+        await queue.send(each.payload, **options)
+    raise ServerUnreachable("the connection is lost")
 
 
 def test_request_that_is_refused_entirely_leaves_its_key_free(enter: Enter, stocked: Queue):
