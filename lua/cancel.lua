@@ -27,14 +27,16 @@
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  running    1 to stop a running delivery, too
+-- ARGV[4]  group      cancel it only as a member of this group; '' in any case
 -- Returns  'cancelled', 'stopping', 'in_flight' or 'unknown'
 -- Cost     O(log n)
 local now, id, note, needs = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
 local groups = grouped(KEYS[14], KEYS[15], KEYS[16], needs)
+if ARGV[4] ~= '' and redis.call('HGET', KEYS[14], id) ~= ARGV[4] then return 'unknown' end
 local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[16]})
 if #places > 0 then
   discard(places, KEYS[6], {KEYS[7], KEYS[8], KEYS[9]}, KEYS[11], {id}, now, note, 'cancelled')
-  ended(KEYS[14], KEYS[15], KEYS[16], KEYS[1], KEYS[17], groups, now, {id})
+  ended(KEYS[14], KEYS[15], KEYS[16], KEYS[1], KEYS[17], groups, ARGV[1], {id})
   return 'cancelled'
 end
 local lease_end = redis.call('ZSCORE', KEYS[5], id)

@@ -505,6 +505,12 @@ local function group_of(stored)
   return string.match(stored or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 end
 
+-- Whether a message still waits for a group, rather than a later message with its id for another group, which was sent at
+-- another time.
+local function awaits(waiting, id, since)
+  return tonumber(redis.call('ZSCORE', waiting, id) or '') == tonumber(since)
+end
+
 -- The lines of a text, or of none.
 local function lines(text)
   local found = {}
@@ -535,7 +541,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
         local numbers = {mode, total, digits(left), digits(dead), since, over, due, id}
         redis.call('HSET', groups, name, table.concat(numbers, ' '))
       end
-      if mode and left == 0 and redis.call('ZSCORE', waiting, id) then
+      if mode and left == 0 and awaits(waiting, id, since) then
         local at, before = due_time(due, now, micros), head(pending)
         put(pending, {at, id})
         redis.call('ZREM', waiting, id)

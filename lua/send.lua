@@ -30,7 +30,7 @@ local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7],
 local ids, taken, garbage, look = {}, {}, {}, ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 12)) > 0
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
 if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8], needs and KEYS[11] or nil}) end
-local values, members, dues, first, n, largest = {}, {}, {}, math.huge, 0, 0
+local values, members, new, scores, dues, first, n, largest = {}, {}, {}, {}, {}, math.huge, 0, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
   if taken[i / 3] or n / 2 >= free then
@@ -41,7 +41,7 @@ for i = 3, #ARGV, 3 do
       score, first = digits(due), math.min(first, due)
     end
     values[#values + 1], values[#values + 2] = KEYS[11 + i / 3], dated(ARGV[i + 2], stamped)
-    members[n + 1], members[n + 2] = score, ARGV[i]
+    members[n + 1], members[n + 2], new[n / 2 + 1], scores[n / 2 + 1] = score, ARGV[i], ARGV[i], score
     if #ARGV[i + 2] > largest then largest = #ARGV[i + 2] end
     dues[i / 3], n = due, n + 2
   end
@@ -60,8 +60,6 @@ if type(done) == 'table' then -- an error
   end
   return done
 end
-local new, scores = {}, {}
-for i = 1, note and n or 0, 2 do scores[#scores + 1], new[#new + 1] = members[i], members[i + 1] end
 if note then note(new, 'sent', nil, scores) end
 if first < before then ring(KEYS[4]) end
 for i in pairs(garbage) do if garbage[i] and dues[i] >= 0 then redis.pcall('ZREM', KEYS[2], ARGV[3 * i]) end end

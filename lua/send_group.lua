@@ -53,6 +53,7 @@ end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)
+if look then ended(KEYS[12], KEYS[13], KEYS[11], KEYS[1], KEYS[4], true, now, ids) end -- as others', whom nobody counted
 redis.call('HSET', KEYS[14], name, table.concat(roster, '\n'))
 local group = {ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}
 redis.call('HSET', KEYS[13], name, table.concat(group, ' '))
@@ -61,6 +62,6 @@ if n > 0 then put(KEYS[1], entries) end
 if waits == 1 and #dues > 0 then put(KEYS[11], {now, follows}) end
 if n > 0 then redis.call('ZREM', KEYS[2], unpack(ids)) end
 if n > 0 then count_stored(KEYS[3], 'sent', n, largest) end
-for i = 1, note and n or 0 do note(ids[i], 'sent', nil, dues[i - waits], nil, 'of group ' .. name) end
+for i = 1, note and n or 0 do note(ids[i], 'sent', nil, dues[i - waits] or entries[2 * n - 1], nil, 'of group ' .. name) end
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return dues

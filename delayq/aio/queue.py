@@ -718,7 +718,7 @@ class Queue:
         """Discard the messages that are now in a state, or in several; return how many.
 
         Args:
-            state: "pending", "ready", "retry" or "dead"; None for all of these.
+            state: "pending", "ready", "retry", "dead" or "held"; None for all of these.
             progress: a plain function, called with the number of messages that each step has discarded.
         """
         states: Sequence[State] = [state] if isinstance(state, str) else PURGEABLE if state is None else state

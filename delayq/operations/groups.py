@@ -36,7 +36,7 @@ def send_group(
 ) -> Operation[SentGroup]:
     """Send a group, all of it or nothing, within the queue's middleware."""
     members = _members(messages)
-    if dead not in MODES:
+    if not isinstance(dead, str) or dead not in MODES:
         raise InvalidInput(f"unknown dead {dead!r}; expected one of {', '.join(MODES)}")
     given = members if then is None else [then, *members]
     _check_options(given)
@@ -152,7 +152,7 @@ def cancel_group(context: QueueContext, name: str) -> Operation[int]:
         return 0
     count, ids = found
     for start in range(0, len(ids), CANCELS_A_TRIP):
-        replies = yield [scripts.cancel(message_id) for message_id in ids[start : start + CANCELS_A_TRIP]]
+        replies = yield [scripts.cancel(message_id, group=name) for message_id in ids[start : start + CANCELS_A_TRIP]]
         count += list(map(unwrap, replies)).count("cancelled")
     return count
 

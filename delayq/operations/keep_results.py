@@ -12,7 +12,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.queue_commands import MAX_RESULTS, Kept
 
-MAX_BYTES = 1_000_000  # of the values in a call
+MAX_BYTES = 1_000_000  # of the values in a call, and of the messages that its script copies
 
 D = TypeVar("D", bound=Delivery)
 _DONE = oc.Done(oc.KeptValue(NOTHING))
@@ -43,7 +43,8 @@ def with_results(
         chunk: list[int] = []
         size = 0
         for position in positions:
-            weight = len(kept[position][2][6])  # type: ignore[arg-type, misc]  # a value is kept for each
+            message, outcome = settled[position]
+            weight = len(outcome.value) + len(message.body)  # type: ignore[union-attr]
             if chunk and (len(chunk) == MAX_RESULTS or size + weight > MAX_BYTES):
                 yield scripts.ack_result([kept[each] for each in chunk]), chunk  # type: ignore[misc]
                 chunk, size = [], 0

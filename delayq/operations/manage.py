@@ -145,6 +145,7 @@ def purge(
     chosen = list(states)
     for state in chosen:
         check_state(state, PURGEABLE)
+    chosen.sort(key=lambda state: state != "held")  # first: the end of its group would make one of these due
     age = None if older_than is None else milliseconds(older_than, "older_than")
     shards = yield from context.opened()
     count = 0

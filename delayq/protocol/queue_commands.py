@@ -273,8 +273,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str, running: bool = False) -> Command[str]:
-        args: list[Raw] = [self._clock(), encode_id(message_id), int(running)]
+    def cancel(self, message_id: str, running: bool = False, group: str = "") -> Command[str]:
+        args: list[Raw] = [self._clock(), encode_id(message_id), int(running), group]
         return self._call("cancel", args, bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:

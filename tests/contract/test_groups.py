@@ -11,6 +11,7 @@ from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
 from delayq.errors import OtherShard
 from delayq.model.units import from_ms
 from delayq.operations import groups, manage
+from delayq.protocol.queue_commands import QueueCommands
 from delayq.types import MessageGroup, MessageInfo
 from tests.contract.conftest import Drain, Make, Now
 
@@ -108,6 +109,11 @@ class At(NamedTuple):
     client: Any
 
 
+def _later(at: At, seconds: float) -> list[Any]:
+    at.now.later(seconds)
+    return at.queue.receive()
+
+
 def _follow(at: At) -> None:
     at.message.release()
     at.queue.reschedule(at.message.id, delay=999)
@@ -135,11 +141,7 @@ END: dict[str, Callable[[At], object]] = {
     "cancelled in flight, then nacked": lambda at: (at.queue.cancel(at.message.id), at.message.nack(delay=0)),
     "cancelled in flight, then rejected": lambda at: (at.queue.cancel(at.message.id), at.message.reject()),
     "cancelled in flight, then released": lambda at: (at.queue.cancel(at.message.id), at.message.release()),
-    "cancelled in flight, then lost": lambda at: (
-        at.queue.cancel(at.message.id),
-        at.now.later(60),
-        at.queue.receive(),
-    ),
+    "cancelled in flight, then lost": lambda at: (at.queue.cancel(at.message.id), _later(at, 60)),
     "cancelled before its retry": lambda at: (at.message.nack(delay=99), at.queue.cancel(at.message.id)),
     "purged before its retry": lambda at: (at.message.nack(delay=99), at.queue.purge("retry")),
     "dead and cancelled": lambda at: (at.message.reject(), at.queue.cancel(at.message.id)),
@@ -149,7 +151,7 @@ END: dict[str, Callable[[At], object]] = {
         at.queue.dead.requeue(at.message.id),
         at.queue.ack(at.queue.receive()),
     ),
-    "lost and acked again": lambda at: (at.now.later(60), at.queue.ack(at.queue.receive()), at.message),
+    "lost and acked again": lambda at: at.queue.ack(_later(at, 60)),
 }
 
 
@@ -172,7 +174,7 @@ WAITING: dict[str, Callable[[At], object]] = {
     "cancelled": lambda at: at.queue.cancel(at.message.id),
     "purged": lambda at: at.queue.purge("pending"),
     "replaced": lambda at: at.queue.send("new", id=at.message.id, on_conflict="replace", delay=99),
-    "expired": lambda at: (at.now.later(20), at.queue.receive()),
+    "expired": lambda at: _later(at, 20),
 }
 
 
@@ -270,6 +272,21 @@ def test_group_that_exists_is_left_as_it_is(make: Make):
     assert queue.stats().sent == 3
 
 
+def test_member_that_is_gone_unnoticed_ends_when_its_id_joins_another_group(make: Make, client: Any):
+    queue = make("one-shard", shards=1)
+    first = queue.send_group([Outgoing(1, id="a")], THEN)
+    client.zrem("delayq:{one-shard}:pending", "a")
+    second = queue.send_group([Outgoing(2, id="a", delay=60)], Outgoing("second"))
+    assert [group_of(queue, each.id).left for each in (first, second)] == [0, 1]
+    assert payloads(queue) == ["then"]
+
+
+def test_purge_of_all_messages_makes_none_due(queue: Queue):
+    queue.send_group(members(2), THEN)
+    assert queue.purge() == 3
+    assert (queue.stats().inside, queue.stats().purged, queue.stats().missing) == (0, 3, 0)
+
+
 def test_full_queue_takes_no_part_of_a_group(make: Make):
     queue = make("bounded", shards=1)
     queue.configure(max_length=2)
@@ -279,6 +296,54 @@ def test_full_queue_takes_no_part_of_a_group(make: Make):
     queue.send_group(members(1), THEN)
     with pytest.raises(QueueFull):  # the held one counts
         queue.send("more")
+
+
+def withdrawn_alone(queue: Queue, _: str) -> None:
+    assert queue.cancel("t") == "cancelled"
+
+
+def withdrawn_with_its_group(queue: Queue, name: str) -> None:
+    assert queue.cancel_group(name) == 1
+
+
+def moved(queue: Queue, _: str) -> None:
+    queue.reschedule("t", delay=0)
+    queue.ack(queue.receive())
+
+
+@pytest.mark.parametrize("leave", [withdrawn_alone, withdrawn_with_its_group, moved])
+def test_message_waits_for_its_own_group_if_an_earlier_one_had_its_id(
+    make: Make, now: Now, leave: Callable[[Queue, str], None]
+):
+    queue = make("one-shard", shards=1)
+    first = queue.send_group(members(1), Outgoing("first", id="t"))
+    (running,) = queue.receive()
+    leave(queue, first.id)
+    now.later(1)
+    second = queue.send_group(members(1, delay=60), Outgoing("second", id="t"))
+    assert queue.cancel_group(first.id) == 0
+    running.ack()
+    assert (info_of(queue, "t").state, queue.receive()) == ("held", [])
+    now.later(60)
+    queue.ack(queue.receive())
+    assert payloads(queue) == ["second"]
+    assert [group_of(queue, each.id).left for each in (first, second)] == [0, 0]
+
+
+def test_cancelled_group_leaves_a_later_message_with_the_id_of_a_member(
+    make: Make, client: Any, monkeypatch: pytest.MonkeyPatch
+):
+    queue = make("one-shard", shards=1)
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b")], THEN, id="g")
+    cancel = QueueCommands.cancel
+
+    def cancel_later(*args: Any, **options: Any) -> Any:
+        client.hdel("delayq:{one-shard}:members", "a")  # as it was acked meanwhile, and its id sent again
+        return cancel(*args, **options)
+
+    monkeypatch.setattr(QueueCommands, "cancel", cancel_later)
+    assert queue.cancel_group("g") == 2
+    assert (info_of(queue, "a").state, queue.get("b")) == ("pending", None)
 
 
 def test_cancelled_group_ends_its_members(queue: Queue):
@@ -324,6 +389,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda queue: queue.send_group([Outgoing(1, id="a")] * 2), "message id 'a' is twice in the group"),
     (lambda queue: queue.send_group([Outgoing(1, id="a", unique_for=9)]), "unique_for=9 is not allowed in a group"),
     (lambda queue: queue.send_group([], Outgoing(1, id="a", on_conflict="replace")), "its ids must be new"),
+    (lambda queue: queue.send_group([], dead=["wait"]), r"unknown dead \['wait'\]; expected one of"),
     (lambda queue: queue.send_group([], dead="die"), "unknown dead 'die'; expected one of wait, continue"),
 ]
 

@@ -15,6 +15,7 @@ import pytest
 
 from delayq import Consumer, NoResult, Queue, ResultTimeout, TaskFailed, aio
 from delayq.errors import ServerUnreachable
+from delayq.protocol.queue_commands import QueueCommands
 from tests.harness.servers import RedisServer, server_binaries
 
 NEWEST = "8.2"
@@ -191,3 +192,24 @@ def test_processes_keep_results_and_errors(redis_server: RedisServer, tmp_path: 
         with pytest.raises(TaskFailed) as raised:
             odd.result(0)
         assert raised.value.reason == "result-not-serializable"
+
+
+def test_no_call_copies_many_large_messages(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    @queue.task(results=60)
+    def keep(text: str) -> None: ...
+
+    for _ in range(5):
+        keep.send("x" * 400_000)
+    messages: list[Any] = []
+    while len(messages) < 5:
+        messages += queue.receive(10)
+    sizes: list[int] = []
+    ack_result = QueueCommands.ack_result
+
+    def ack(scripts: QueueCommands, deliveries: Any) -> Any:
+        sizes.append(len(deliveries))
+        return ack_result(scripts, deliveries)
+
+    monkeypatch.setattr(QueueCommands, "ack_result", ack)
+    assert queue.ack(messages) == [True] * 5
+    assert (sum(sizes), max(sizes)) == (5, 2)

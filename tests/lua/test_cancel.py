@@ -54,6 +54,15 @@ def test_unknown_message_changes_nothing(queue, state):
     assert queue.state() == before
 
 
+@pytest.mark.parametrize("state", ["pending", "unack"])
+def test_only_a_member_of_the_given_group_is_cancelled(queue, state):
+    queue.given(members={"a": "team", "b": "others"}, **{state: {"a": NOW, "b": NOW, "c": NOW}})
+    before = queue.state()
+    assert [queue.cancel("b", group="team"), queue.cancel("c", group="team")] == ["unknown", "unknown"]
+    assert queue.state() == before
+    assert queue.cancel("a", group="team") in ("cancelled", "in_flight")
+
+
 def test_message_cancelled_twice_counts_once(queue):
     queue.given(pending={"a": NOW}, messages={"a": "{}"})
     assert [queue.cancel("a"), queue.cancel("a")] == ["cancelled", "unknown"]
