@@ -183,12 +183,14 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
     elif not schedules:
         note("no queue has a schedule" if name is None else f"queue {name} has no schedule")
     else:
-        columns = ["queue"] * everything + ["name", "when", "timezone", "missed", "next"]
+        for_tasks = any(each.task for each in schedules)
+        columns = ["queue"] * everything + ["name", "when", "timezone", "missed", "next"] + ["task"] * for_tasks
         now = dt.datetime.now(dt.UTC)
         late = {each.queue for each in schedules if each.is_late(now)}
         held = {each for each in late if server.queue(each).execute(inspect.is_held_back)}
         rows = [
             (each.queue, each.name, _when(each), each.timezone, each.missed, _next(each, long, each.queue in held))
+            + (each.task or "",) * for_tasks
             for each in schedules
         ]
         print_table(columns, [row[not everything :] for row in rows])

@@ -29,6 +29,7 @@ except ImportError as error:
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 MESSAGE_ID = "messaging.message.id"
+TASK_ATTRIBUTE = "messaging.delayq.message.task"
 
 
 class HasMiddleware(Protocol):
@@ -78,6 +79,8 @@ class Telemetry:
         attributes: dict[str, Any] = {}
         if sending.is_batch:
             attributes["messaging.batch.message_count"] = len(sending.messages)
+        elif (task := sending.messages[0].task) is not None:
+            attributes[TASK_ATTRIBUTE] = task
         try:
             with self._span("send", sending.queue, kind, attributes, links) as span:
                 sending.messages = [_with_context(message, context.get_current()) for message in sending.messages]
@@ -102,7 +105,7 @@ class Telemetry:
         source, number = _delivered(message)
         attributes: dict[str, Any] = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": number}
         if isinstance(message, Delivery) and message.task is not None:
-            attributes["messaging.delayq.message.task"] = message.task
+            attributes[TASK_ATTRIBUTE] = message.task
         links = [Link(origin)] if origin.is_valid else []
         try:
             with self._span("process", source, SpanKind.CONSUMER, attributes, links):

@@ -140,6 +140,8 @@ def limits_of(usage: Usage) -> dict[str, float]:
     if usage.per_key is not None:
         found |= {"key_concurrency_limit": usage.per_key, "key_concurrency_used": usage.key_slots}
         found["key_waiting"] = usage.key_waiting
+    if usage.max_length is not None:
+        found |= {"length_limit": usage.max_length, "length_used": usage.length}
     return found
 
 
@@ -180,6 +182,8 @@ LIMITS = {
     "key_concurrency_limit": "Maximum messages of one key that may run at once.",
     "key_concurrency_used": "Messages that run under a key, over all keys.",
     "key_waiting": "Messages that wait for others of their key.",
+    "length_limit": "Maximum messages that may wait or run; sends beyond it are refused.",
+    "length_used": "Messages that wait or run.",
 }
 """The gauges for the limits of a queue; only limits that are set are reported."""
 

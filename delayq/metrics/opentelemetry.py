@@ -18,10 +18,15 @@ from delayq import __version__
 from delayq.model.delivery import Delivery
 from delayq.model.middleware import Sending
 from delayq.model.record import Record
-from delayq.telemetry import SCHEMA_URL, HasMiddleware, destination, error_type
+from delayq.telemetry import SCHEMA_URL, TASK_ATTRIBUTE, HasMiddleware, destination, error_type
 
 SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 """The bucket bounds that the conventions advise."""
+
+MOST_TASKS = 100
+"""The names of tasks of each queue that are attributes; later ones are counted together as `OTHER`."""
+
+OTHER = "other"
 
 LATENESS_SECONDS = [0.001, 0.002, *SECONDS, 60, 600, 3600]
 
@@ -34,6 +39,7 @@ class Instruments:
     """
 
     def __init__(self, meter_provider: metrics.MeterProvider | None = None) -> None:
+        self._tasks: dict[str, set[str]] = {}
         meter = metrics.get_meter("delayq", __version__, meter_provider, SCHEMA_URL)
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
@@ -71,9 +77,20 @@ class Instruments:
         """Measure the handling of a message or record until the block ends."""
         attributes = _attributes("process", destination(message))
         if isinstance(message, Delivery):
+            if (task := message.task) is not None:
+                attributes[TASK_ATTRIBUTE] = self._bounded(message.queue, task)
             self._lateness.record(message.lateness, attributes)
         with _measured(self._process, self._consumed, 1, attributes):
             yield
+
+    def _bounded(self, queue: str, task: str) -> str:
+        """Return the name of a task, or `OTHER` beyond the first `MOST_TASKS` of its queue."""
+        known = self._tasks.setdefault(queue, set())
+        if task not in known:
+            if len(known) >= MOST_TASKS:
+                return OTHER
+            known.add(task)
+        return task
 
 
 def _histogram(meter: metrics.Meter, name: str, description: str, ends: Sequence[float] = SECONDS) -> metrics.Histogram:

@@ -38,6 +38,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
             finished.
         next_id: the id of that occurrence, or None.
         timeout: seconds that a run of its handler may take; None for the consumer's timeout.
+        task: the name of the task that its messages are for, or None.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, Any]
     max_retries: int
     timeout: float | None
+    task: str | None = None
 
     def is_late(self, now: dt.datetime) -> bool:
         """Whether the slot of its next occurrence was over 5 seconds before `now`, and no consumer has taken it."""

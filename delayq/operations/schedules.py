@@ -25,7 +25,7 @@ from delayq.model.occurrence import (
 )
 from delayq.model.result import header_of_results
 from delayq.model.schedule import Schedule, Slot
-from delayq.model.task_name import header_of
+from delayq.model.task_name import header_of, task_of
 from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
@@ -420,4 +420,5 @@ def describe(context: QueueContext, name: str, record: bytes | None, slot: int |
         headers=envelope.sent_headers,
         max_retries=envelope.max_retries,
         timeout=envelope.timeout,
+        task=task_of(envelope.headers),
     )

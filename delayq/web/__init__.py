@@ -18,9 +18,9 @@ How to extend it:
   answers 403 to a request without the token, from another origin, or from a user with read-only access, so an action
   needs no check of its own. The fields are in ``visit(request).form``. ``async with audit.audited(request, "pause",
   queue="emails")`` writes the audit line, however the block ends.
-- **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. `request_tasks.start` starts it, with
+- **Long work** is a `background_jobs.BackgroundJob` that does work of `job_work`. `request_jobs.start` starts it, with
   an audit line; it outlives its request, has its own page, and can be stopped between two steps. Its form carries
-  ``once``, so that a form sent twice starts one task.
+  ``once``, so that a form sent twice starts one job.
 - **A live part** has its own template, whose name starts with an underscore. Its outer element has an id. Its page
   includes it, puts ``{{ parts.seen("that id") }}`` above it, and sets ``stream`` to the path of a route that answers
   with ``sse.stream``: a page has one stream for all its parts. The route yields `live_part.LivePart`;

@@ -17,8 +17,8 @@ from delayq.model.actions import ACTIONS, Action, Field, How, Words
 from delayq.model.placement import State
 from delayq.model.show import plural
 from delayq.model.text import printable_id
-from delayq.web import jobs, request_tasks
-from delayq.web.background_tasks import BackgroundTask, Work
+from delayq.web import job_work, request_jobs
+from delayq.web.background_jobs import BackgroundJob, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, check_choice, check_selected, field
 from delayq.web.redaction import Redaction
@@ -111,20 +111,20 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [("act", self.action.name), ("page", self.page), *which, *self.filter.fields().items()]
 
     def work(self, queue: Queue, now: dt.datetime) -> Work:
-        """Return the work of the task; raises InvalidInput.
+        """Return the work of the job; raises InvalidInput.
 
         Args:
             now: the server's clock; durations count from it.
         """
         state = self.filter.state
         if not self.action.takes_ids:
-            return jobs.purged(queue, state, self.most, self.up_to)
+            return job_work.purged(queue, state, self.most, self.up_to)
         choice = self.filter.choice()
         if self.action.name == "requeue" and self.is_sweep:
-            return jobs.redriven(queue, choice, self.how, self.dry)
+            return job_work.redriven(queue, choice, self.how, self.dry)
         if self.ids:
-            return jobs.selected(queue, self.ids, self.action, self.how, now, state)
-        return jobs.swept(queue, state, choice, None if self.dry else self.action, self.how, now)
+            return job_work.selected(queue, self.ids, self.action, self.how, now, state)
+        return job_work.swept(queue, state, choice, None if self.dry else self.action, self.how, now)
 
 
 def check_state(action: Action, state: State) -> None:
@@ -133,14 +133,14 @@ def check_state(action: Action, state: State) -> None:
         raise InvalidInput(f"{action.words_for(state).verb} is not possible for {WORDS[state]} messages")
 
 
-def start(request: Request, queue: str, asked: ActionRequest, work: Work, once: str) -> BackgroundTask:
-    """Start a task for the action, with audit lines at its start and end."""
+def start(request: Request, queue: str, asked: ActionRequest, work: Work, once: str) -> BackgroundJob:
+    """Start a job for the action, with audit lines at its start and end."""
     alone = asked.is_sweep and not asked.dry
-    task = BackgroundTask(request.path_params["server"], queue, asked.title(), who(request), alone)
+    job = BackgroundJob(request.path_params["server"], queue, asked.title(), who(request), alone)
     if asked.dry:
-        task.again = dict(asked.fields()) | {each.name: asked.typed.get(each.name, "") for each in asked.settings}
+        job.again = dict(asked.fields()) | {each.name: asked.typed.get(each.name, "") for each in asked.settings}
     about: dict[str, object] = {"ids": [*map(printable_id, asked.ids)]} if asked.ids else {"all": asked.filter.words()}
-    return request_tasks.start(request, task, work, once, asked.action.audited, about, is_announced=asked.is_sweep)
+    return request_jobs.start(request, job, work, once, asked.action.audited, about, is_announced=asked.is_sweep)
 
 
 def _how(asked: ActionRequest) -> How:

@@ -23,7 +23,7 @@ from delayq.web.api.operation import ApiRoute
 from delayq.web.api.table import OPERATIONS
 from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
-from delayq.web.background_tasks import BackgroundTasks
+from delayq.web.background_jobs import BackgroundJobs
 from delayq.web.forgery import ForgeryCheck
 from delayq.web.login_throttle import MOST_LINES, MOST_LINES_OF_ALL, LoginThrottle
 from delayq.web.pages import PAGES
@@ -58,8 +58,8 @@ class Dashboard(Starlette):
         await super().__call__(own, receive, send)
 
     async def close(self) -> None:
-        """Stop tasks, end live streams, and close the connections."""
-        await self.state.tasks.close()
+        """Stop jobs, end live streams, and close the connections."""
+        await self.state.jobs.close()
         for watch in self.state.watches.values():
             await watch.close()
         for server in self.state.servers.values():
@@ -129,7 +129,7 @@ def app(
     state.refusals = LoginThrottle(MOST_LINES), LoginThrottle(MOST_LINES_OF_ALL)
     state.streams = {}
     state.patience = patience(interval)
-    state.tasks = BackgroundTasks()
+    state.jobs = BackgroundJobs()
     state.kept_answers = KeptAnswers()
     state.audit = audit or logged
     state.nav = [each.NAV for each in PAGES if hasattr(each, "NAV")]
@@ -140,7 +140,7 @@ def app(
 def _bounded(route: Page) -> Page:
     """Make a page end with an error when its server stops answering; a form is only handled if the server answers.
 
-    The work of a form is not cancelled: nobody would know how far it came. A task can always be stopped.
+    The work of a form is not cancelled: nobody would know how far it came. A job can always be stopped.
     """
     if "server" not in route.param_convertors or route.name == "stop":
         return route

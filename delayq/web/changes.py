@@ -17,10 +17,10 @@ from delayq.aio import Topic
 from delayq.aio.topic_group import Group
 from delayq.model.actions import Action
 from delayq.web import audit, forms, path_params
-from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
+from delayq.web.background_jobs import BackgroundJob, BackgroundJobs, word_of
 from delayq.web.groups import group_info, group_of
 from delayq.web.request_context import visit, who
-from delayq.web.request_tasks import asked_once, shown, start
+from delayq.web.request_jobs import asked_once, shown, start
 
 TOPIC = "/{server:name}/topics/{topic:name}"
 GROUP = f"{TOPIC}/groups/{{group:name}}"
@@ -91,9 +91,9 @@ class Change(abc.ABC):
 
     async def run(self, request: Request) -> Response:
         """Act; a form that is sent twice acts once."""
-        tasks: BackgroundTasks = request.app.state.tasks
+        jobs: BackgroundJobs = request.app.state.jobs
         notice = "Already done."
-        with tasks.once(word_of(visit(request).form)) as is_new:
+        with jobs.once(word_of(visit(request).form)) as is_new:
             if is_new:
                 async with audit.audited(request, self.action.audited, **self.about) as line:
                     notice = await self.act()
@@ -136,23 +136,23 @@ class GroupChange(Change):
         return [self.action.words.warning]
 
 
-class TaskChange(Change):
-    """A change that is a task."""
+class JobChange(Change):
+    """A change that is a job."""
 
     @abc.abstractmethod
     def title(self) -> str:
-        """Return the title of the task."""
+        """Return the title of the job."""
 
     @abc.abstractmethod
-    async def work(self, task: BackgroundTask) -> None:
-        """Do the work of the task."""
+    async def work(self, job: BackgroundJob) -> None:
+        """Do the work of the job."""
 
-    def start(self, request: Request, once: str) -> BackgroundTask:
-        """Start the task, with audit lines at its start, if it acts on all, and at its end."""
+    def start(self, request: Request, once: str) -> BackgroundJob:
+        """Start the job, with audit lines at its start, if it acts on all, and at its end."""
         server, topic = request.path_params["server"], self.topic.name
-        task = BackgroundTask(server, "", self.title(), who(request), self.is_all, topic, self.about.get("group", ""))
-        return start(request, task, self.work, once, self.action.audited, self.about, is_announced=self.is_all)
+        job = BackgroundJob(server, "", self.title(), who(request), self.is_all, topic, self.about.get("group", ""))
+        return start(request, job, self.work, once, self.action.audited, self.about, is_announced=self.is_all)
 
     async def run(self, request: Request) -> Response:
-        """Start the task; a form that is sent twice leads to the first one."""
+        """Start the job; a form that is sent twice leads to the first one."""
         return shown(request, await asked_once(request, lambda once: self.start(request, once)))

@@ -16,8 +16,8 @@ from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, read
 from delayq.web import groups
-from delayq.web.background_tasks import BackgroundTask
-from delayq.web.changes import GROUP, Foreseen, GroupChange, TaskChange
+from delayq.web.background_jobs import BackgroundJob
+from delayq.web.changes import GROUP, Foreseen, GroupChange, JobChange
 from delayq.web.forms import check_choice, check_selected, field, past_time
 from delayq.web.groups import check_known, group_info, known, missing
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
@@ -150,7 +150,7 @@ class Claim(GroupChange):
         return f"{claimed} for {self.consumer}, which receives them when it reads its unacked records.{ghosts}"
 
 
-class DeadLetters(TaskChange, GroupChange):
+class DeadLetters(JobChange, GroupChange):
     """Requeue or delete its dead letters.
 
     Attributes:
@@ -216,18 +216,18 @@ class DeadLetters(TaskChange, GroupChange):
         named = [each.record.id for each in letters if each]
         return named + [key_of(each) for each in self.places[len(named) :]]
 
-    async def work(self, task: BackgroundTask) -> None:
+    async def work(self, job: BackgroundJob) -> None:
         became, deletes = self.action.words.became, self.action is DEAD_ACTIONS["delete"]
         if self.is_all:
             sweep = dead_letters.DeadSweep(self.group.name, self.until_ms, deletes)
-            while not sweep.done and task.goes_on:
+            while not sweep.done and job.goes_on:
                 done = await self.topic.execute(sweep.step)
-                task.tell(done, max(self.total, done), f"{done:,} {became}.", done=done)
-                await task.rest(0)
+                job.tell(done, max(self.total, done), f"{done:,} {became}.", done=done)
+                await job.rest(0)
             return
         done, of = await (self.group.delete_dead if deletes else self.group.requeue_dead)(self.places), len(self.places)
         some = f"{done:,} of {of:,} {became}.", "The others are no longer dead."
-        task.tell(of, of, *((f"{done:,} {became}.",) if done == of else some), done=done)
+        job.tell(of, of, *((f"{done:,} {became}.",) if done == of else some), done=done)
 
 
 BUTTONS: tuple[type[GroupChange], ...] = (Destroy,)

@@ -11,7 +11,7 @@ from delayq.aio import Queue
 from delayq.model.choice import Found
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import from_ms
-from delayq.web import jobs
+from delayq.web import job_work
 from delayq.web.filters import MessageFilter
 from delayq.web.redaction import in_turns
 
@@ -35,7 +35,7 @@ async def look(queue: Queue, wanted: MessageFilter, ids: Sequence[str] = ()) -> 
 
 async def _all(queue: Queue, wanted: MessageFilter) -> Found:
     page = await queue.page(wanted.state, limit=MOST_EXAMPLES, largest=LARGEST)
-    _, last_ms = await jobs.extent(queue, wanted.state)
+    _, last_ms = await job_work.extent(queue, wanted.state)
     return Found(
         messages=page.messages,
         sizes=page.sizes,

@@ -15,8 +15,8 @@ from delayq.model.record import GroupInfo, Record, TrimPlan, lag_text
 from delayq.model.show import plural
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim
-from delayq.web.background_tasks import BackgroundTask
-from delayq.web.changes import Change, Foreseen, TaskChange
+from delayq.web.background_jobs import BackgroundJob
+from delayq.web.changes import Change, Foreseen, JobChange
 from delayq.web.forms import InvalidField, check_choice, check_selected, field, past_time
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 
@@ -54,7 +54,7 @@ async def delete(topic: Topic, places: Sequence[Place]) -> int:
     return await topic.delete([Record(topic.name, each.id, (), 0, each.shard) for each in places])
 
 
-class Trim(TaskChange):
+class Trim(JobChange):
     """Delete the oldest records."""
 
     action = RECORD_ACTIONS["trim"]
@@ -84,12 +84,12 @@ class Trim(TaskChange):
     def title(self) -> str:
         return f"Trim to {_kept(self.plan)}"
 
-    async def work(self, task: BackgroundTask) -> None:
+    async def work(self, job: BackgroundJob) -> None:
         sweep = trim.TrimSweep(self.plan)
-        while not sweep.done and task.goes_on:
+        while not sweep.done and job.goes_on:
             done = await self.topic.execute(sweep.step)
-            task.tell(done, None, f"Deleted {plural(done, 'record')}.", done=done)
-            await task.rest(0)
+            job.tell(done, None, f"Deleted {plural(done, 'record')}.", done=done)
+            await job.rest(0)
 
 
 def _plan(form: Mapping[str, str], now: dt.datetime) -> TrimPlan:

@@ -40,9 +40,9 @@ def expires_in(found: MessageInfo) -> bool:
 
 Use = dict[str, Any]
 CARRIED: dict[str, tuple[Use, Callable[[MessageInfo], object], object]] = {  # option: a use, and what delayq then has
-    "f": ({}, lambda found: found.payload["function"], TASK),
-    "args": ({"args": ("a", [1, None])}, lambda found: found.payload["args"], ["a", [1, None]]),
-    "kwargs": ({"kwargs": {"to": "b"}}, lambda found: found.payload["kwargs"], {"to": "b"}),
+    "f": ({}, lambda found: found.task, TASK),
+    "args": ({"args": ("a",)}, lambda found: found.payload, {"to": "a"}),
+    "kwargs": ({"args": (), "kwargs": {"to": "b"}}, lambda found: found.payload, {"to": "b"}),
     "datetime": ({"datetime": SOON}, lambda found: found.due_at, SOON),
     "job_id": ({}, lambda found: found.id, "job_id"),
     "job_timeout": ({"job_timeout": 77}, lambda found: found.timeout, 77),
@@ -71,6 +71,8 @@ BEYOND: dict[str, tuple[Use, str]] = {  # values of carried options that delayq 
     "bytes": ({"args": (b"raw",)}, "arguments that JSON would change"),
     "subclass": ({"kwargs": {"to": [http.HTTPStatus.OK]}}, "arguments that JSON would change"),
     "function": ({"f": "tasks.other"}, "function tasks.other"),
+    "type": ({"args": (7,)}, "the arguments do not match task 'tasks.send_mail'"),
+    "twice": ({"kwargs": {"to": "b"}}, "task 'tasks.send_mail'"),
     "interval": ({"retry": rq.Retry(max=2, interval=7)}, "retry_intervals"),
     "long": ({"job_timeout": "2d"}, "timeout"),
     "large": ({"args": ("x" * 2_000_000,)}, "payload"),
@@ -200,13 +202,12 @@ def test_job_that_was_perhaps_never_sent_stays_in_rq_after_a_message_with_its_id
 
 @pytest.mark.full
 def test_job_whose_id_delayq_has_stays_in_rq_even_if_its_payload_is_the_same(old: Old):
-    same = {"function": TASK, "args": ["ann"], "kwargs": {}}
     for id in ("taken", "same"):
         old.enqueue(id, {})
     old.enqueue("used", {"datetime": SOON})
     before = [old.stored(id) for id in ("taken", "same", "used")]
     old.new.send("of the new producers", id="taken")
-    old.new.send(same, id="same")
+    old.new.send({"to": "ann"}, id="same", task=TASK)
     old.new.send("of the new producers", id="used", unique_for=60)
     assert old.new.cancel("used") == "cancelled"
     assert old.program.forward() == [f"used {HAD}", f"taken {HAS}", f"same {HAS}"]

@@ -23,7 +23,7 @@ TOKEN = "a token that is long enough"  # used only in this test
 def test_requests_on_the_page_get_the_answers_that_it_shows(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 60.0)  # a task is over before it is shown
+    monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 60.0)  # a job is over before it is shown
     shown = [
         (block, answer) for block, answer in pairwise(blocks(ROOT / "docs" / "http-api.md")) if "curl " in block.text
     ]

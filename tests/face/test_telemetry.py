@@ -165,6 +165,8 @@ def test_span_names_the_task_that_ran(traced: Queue, spans: Spans):
     found = [dict(span.attributes or {}) for span in spans()["process orders"]]
     assert [each["messaging.delayq.message.task"] for each in found] == ["welcome", "welcome"]
     assert [each.get("error.type") for each in found] == [None, "delayq.errors.PayloadMismatch"]
+    sends = [dict(span.attributes or {}) for span in spans()["send orders"]]
+    assert [each["messaging.delayq.message.task"] for each in sends] == ["welcome", "welcome"]
 
 
 def test_batch_has_a_span_for_each_message_and_one_for_all(traced: Queue, spans: Spans):

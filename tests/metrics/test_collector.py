@@ -132,11 +132,12 @@ def test_next_due_time_is_of_the_earliest_scheduled_message(queue: Queue):
 def test_limits_are_reported_with_how_much_of_them_is_in_use(queue: Queue):
     queue.send_many([Outgoing("x")] * 5)
     assert not {f"delayq_{name}" for name in LIMITS} & scraped(Metrics([queue])).names()
-    queue.configure(rate="10/h", concurrency=3)
+    queue.configure(rate="10/h", concurrency=3, max_length=50)
     assert len(queue.receive(5)) == 3
     scrape = scraped(Metrics([queue]))
     names = ("concurrency_limit", "concurrency_used", "rate_limit", "rate_used", "rate_period_seconds")
     assert [scrape.value(f"delayq_{name}", queue="emails") for name in names] == [3, 3, 10, 3, 3600]
+    assert [scrape.value(f"delayq_length_{name}", queue="emails") for name in ("limit", "used")] == [50, 5]
     assert "delayq_key_waiting" not in scrape.names()
 
 

@@ -14,7 +14,7 @@ from delayq import Consumer, Outgoing, Queue, Topic, TopicConsumer, backoff
 from delayq.errors import DuplicateMessage
 from delayq.metrics.opentelemetry import Instruments
 from delayq.model.middleware import Middleware
-from delayq.telemetry import SCHEMA_URL
+from delayq.telemetry import SCHEMA_URL, TASK_ATTRIBUTE
 
 Points = Callable[[str], dict[tuple[str, str], Any]]
 
@@ -88,6 +88,21 @@ def test_deliveries_are_counted_and_timed_with_their_lateness(queue: Queue, poin
     assert {key: each.count for key, each in points("delayq.lateness").items()} == {("orders", ""): 2}
 
 
+def test_deliveries_of_tasks_have_their_names_of_which_at_most_100_are_kept(queue: Queue, reader: InMemoryMetricReader):
+    names = [f"task-{number}" for number in range(102)]
+    for name in names:
+        queue.task(name=name)(nothing)
+    queue.send_many([Outgoing({}, task=name) for name in names])
+    queue.send("without a task")
+    Consumer(queue, print, concurrency=1).drain()
+    data = reader.get_metrics_data()
+    assert data is not None
+    (scope,) = data.resource_metrics[0].scope_metrics
+    (metric,) = [each for each in scope.metrics if each.name == "messaging.client.consumed.messages"]
+    counts = {dict(each.attributes or {}).get(TASK_ATTRIBUTE): each.value for each in metric.data.data_points}  # type: ignore[union-attr]
+    assert (len(counts), counts["other"], counts[None], counts["task-0"]) == (102, 2, 1, 1)
+
+
 def test_records_are_counted_under_their_topic(redis_client: redis.Redis, instruments: Instruments, points: Points):
     middleware = Middleware()
     middleware.around_delivery(instruments.processing)
@@ -96,3 +111,7 @@ def test_records_are_counted_under_their_topic(redis_client: redis.Redis, instru
         topic.publish("x")
         TopicConsumer(group, lambda _: None, middleware=middleware).drain()
     assert points("messaging.client.consumed.messages")["events", ""].value == 1
+
+
+def nothing() -> None:
+    """Do nothing, as a task."""

@@ -42,6 +42,17 @@ def test_healthy_queue_has_no_findings(queue: Queue, redis_client: redis.Redis):
     assert states(redis_client) == before
 
 
+def test_queue_that_is_nearly_full_is_a_warning(queue: Queue):
+    queue.configure(max_length=6)  # it holds 4: dead letters do not count
+    assert of_queue(examine(queue)) == []
+    queue.send("next", delay=60)
+    assert of_queue(examine(queue)) == []
+    queue.send("last", delay=60)
+    report = examine(queue)
+    assert (kinds(report), report.healthy) == ({("nearly-full", None)}, True)
+    assert "it holds 6 of at most 6 messages" in str(of_queue(report))
+
+
 def test_unused_queue_is_healthy_and_stays_unrecorded(redis_client: redis.Redis):
     report = examine(Queue("none", redis=redis_client), repair=True)
     assert (report.healthy, of_queue(report), report.messages, report.shards) == (True, [], 0, 1)

@@ -68,8 +68,8 @@ class Client:
 
 @pytest.fixture
 def answered_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer the form of an action once its task is over, however slow the machine is."""
-    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 60.0)
+    """Answer the form of an action once its job is over, however slow the machine is."""
+    monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 60.0)
 
 
 @pytest.fixture

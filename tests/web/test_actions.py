@@ -39,7 +39,7 @@ def fields_of(text: str) -> dict[str, Any]:
 
 
 def run(client: Client, asked: Mapping[str, Any], **more: str) -> str:
-    """Send an action, confirm it, and return the final text of its task."""
+    """Send an action, confirm it, and return the final text of its job."""
     confirmation = send(client, f"{QUEUE}/confirm", **asked)
     assert confirmation.status_code == 200, words(confirmation.text)
     answer = client.post(f"{QUEUE}/run", data=fields_of(confirmation.text) | more, headers=OWN)
@@ -48,8 +48,8 @@ def run(client: Client, asked: Mapping[str, Any], **more: str) -> str:
 
 
 def finished(client: Client, path: str) -> str:
-    """Return the final text: on the page that a short action returns to, or on the page of a long task."""
-    if "/tasks/" not in path:
+    """Return the final text: on the page that a short action returns to, or on the page of a long job."""
+    if "/jobs/" not in path:
         return words(client.get(path).text)
     assert eventually(lambda: ">running<" not in client.get(path).text)
     return words(client.get(path).text)
@@ -310,7 +310,7 @@ def test_messages_that_moved_meanwhile_are_reported(enter: Enter, queue: Queue):
     assert "3 of 5 rescheduled; 1 delivered meanwhile; 1 gone meanwhile." in told
 
 
-def test_stopped_task_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
+def test_stopped_job_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
     bury(queue, "a", "b", "c")
     lines: list[Any] = []
     client = enter(audit=lines.append)
@@ -318,7 +318,7 @@ def test_stopped_task_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
     path = client.post(f"{QUEUE}/run", data=confirmed | {"rate": "1/h"}, headers=OWN).headers["location"]
     assert eventually(lambda: ">running<" in client.get(path).text and queue.stats().dead == 2)
     busy = send(client, f"{QUEUE}/run", act="cancel", all="1", state="dead", once="other")
-    assert (busy.status_code, "Stop that task, or wait" in words(busy.text)) == (409, True)
+    assert (busy.status_code, "Stop that job, or wait" in words(busy.text)) == (409, True)
     assert (lines[-1]["action"], lines[-1]["all"]) == ("cancel", "dead")
     assert lines[-1]["outcome"].startswith("refused: Queue emails is busy: Requeue all dead.")
     send(client, "/main/queues/emails/examine", once="third")
@@ -329,8 +329,8 @@ def test_stopped_task_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
     assert ids(queue, "dead") == {"c"}
 
 
-def test_task_continues_without_its_browser(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)
+def test_job_continues_without_its_browser(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", all="1", state="dead").text)
@@ -340,10 +340,10 @@ def test_task_continues_without_its_browser(enter: Enter, queue: Queue, monkeypa
     assert client.get(f"{path}/live").status_code == 204  # this ends the stream of each page that shows it
 
 
-def test_task_counts_changed_and_checked_messages_separately(
+def test_job_counts_changed_and_checked_messages_separately(
     enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)  # each leads to its task
+    monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 0.0)  # each leads to its job
     client = enter()
     some = {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"}
     assert "6 of 6 checked" in (dry := run(client, some, dry="1"))
@@ -359,7 +359,7 @@ def test_task_counts_changed_and_checked_messages_separately(
 def test_redrive_counts_requeued_and_checked_letters_separately(
     enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
     told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
     assert "done 1 message changed, 3 of 3 checked" in told
@@ -406,7 +406,7 @@ def test_form_of_an_action_asks_for_its_settings_and_a_dry_run_keeps_them(enter:
     assert {name: again[name] for name in kept} == {name: [text] for name, text in kept.items()}
 
 
-def test_dry_run_does_not_wait_for_other_tasks(enter: Enter, queue: Queue):
+def test_dry_run_does_not_wait_for_other_jobs(enter: Enter, queue: Queue):
     bury(queue, "a", "b", "c")
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", all="1", state="dead").text)

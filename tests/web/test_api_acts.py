@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+import delayq.aio
 from delayq import Outgoing, Queue, Topic
+from delayq.errors import ServerUnreachable
 from delayq.web import Token, User, Users, user_line
 from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import Operation
@@ -54,12 +56,12 @@ def act(client: Client, path: str, body: Any = None, **headers: str) -> Any:
 
 
 def ended(client: Client, begun: Any) -> Any:
-    """Return a task once it has ended."""
+    """Return a job once it has ended."""
     assert begun.status_code == 202, begun.text
-    task = begun.json()
-    while task["status"] == "running":
-        task = client.get(f"{MAIN}/tasks/{task['id']}").json()
-    return task
+    job = begun.json()
+    while job["status"] == "running":
+        job = client.get(f"{MAIN}/jobs/{job['id']}").json()
+    return job
 
 
 def test_message_names_the_task_that_it_is_for(enter: Enter, stocked: Queue):
@@ -99,17 +101,17 @@ def test_operator_with_the_token_acts_and_is_audited(enter: Enter, stocked: Queu
     lines: list[Any] = []
     client = enter(login=Token(TOKEN), audit=lines.append)
     path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
-    if operation.name == "stop_task":
+    if operation.name in {"stop_job", "stop_task"}:
         begun = act(client, f"{EMAILS}/examine", **BEARER)
         path = path.replace("none", begun.json()["id"])
     answer = act(client, path, BODIES.get(operation.name), **BEARER)
     assert answer.status_code == operation.status, answer.text
     assert "set-cookie" not in answer.headers
     if operation.status == 202:
-        task = answer.json()
-        while task["status"] == "running":
-            task = client.get(f"{MAIN}/tasks/{task['id']}", headers=BEARER).json()
-        assert task["status"] == "done", task
+        job = answer.json()
+        while job["status"] == "running":
+            job = client.get(f"{MAIN}/jobs/{job['id']}", headers=BEARER).json()
+        assert job["status"] == "done", job
     told = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
     assert ("token", operation.action, "main", "done") in told, told
     assert stocked.stats().missing == 0
@@ -314,7 +316,7 @@ def test_task_acts_on_all_matches_after_a_dry_run(enter: Enter, stocked: Queue):
     done = ended(client, act(client, f"{EMAILS}/messages/cancel-matching", meant))
     assert (done["status"], done["done"], done["who"]) == ("done", 30, "local")
     assert stocked.stats().cancelled == 30
-    assert client.get(f"{MAIN}/tasks").json()["tasks"][0]["id"] == done["id"]
+    assert client.get(f"{MAIN}/jobs").json()["jobs"][0]["id"] == done["id"]
     back = ended(
         client, act(client, f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "dead"}, "rate": "100/s"})
     )
@@ -371,6 +373,19 @@ def test_schedules_are_added_paused_run_and_removed(enter: Enter, stocked: Queue
     for verb in ("pause", "resume", "run", "remove"):
         assert is_problem(act(client, f"{path}/hourly/{verb}"), 404)
     assert [each.name for each in stocked.schedules.list()] == ["nightly"]
+
+
+def test_schedule_runs_a_task(enter: Enter, stocked: Queue):
+    client, path = enter(), f"{EMAILS}/schedules"
+    added = act(client, path, {"name": "clean", "when": "@daily", "payload": {"days": 2}, "task": "clean_up"}).json()
+    assert (added["task"], added["payload"], added["headers"]) == ("clean_up", {"days": 2}, {})
+    assert act(client, path, {"name": "plain", "when": "@daily", "task": "clean_up"}).json()["payload"] == {}
+    sent = stocked.get(act(client, f"{path}/clean/run").json()["id"])
+    assert sent is not None
+    assert (sent.task, sent.payload) == ("clean_up", {"days": 2})
+    assert [each["task"] for each in client.get(path).json()["schedules"]] == ["clean_up", None, "clean_up"]
+    refused = act(client, path, {"name": "bad", "when": "@daily", "payload": 5, "task": "clean_up"})
+    assert (refused.status_code, refused.json()["field"]) == (400, "task")
 
 
 def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
@@ -492,9 +507,20 @@ def test_answer_that_fails_while_others_make_room_does_no_harm(monkeypatch: pyte
     assert (good, type(bad), troubles, kept._kept, kept._bytes) == (b"large", OSError, [], {}, 0)
 
 
+def test_former_paths_of_jobs_answer_as_before(enter: Enter, stocked: Queue):
+    assert stocked.stats().dead == 1
+    client = enter()
+    done = ended(client, act(client, f"{EMAILS}/examine"))
+    assert client.get(f"{MAIN}/tasks").json() == {"tasks": client.get(f"{MAIN}/jobs").json()["jobs"]}
+    assert client.get(f"{MAIN}/tasks/{done['id']}").json() == done
+    assert act(client, f"{MAIN}/tasks/{done['id']}/stop").json() == done
+    pages = "/main/tasks", f"/main/tasks/{done['id']}"
+    assert [client.get(each).headers["location"] for each in pages] == ["/main/jobs", f"/main/jobs/{done['id']}"]
+
+
 def test_this_file_knows_every_operation_that_acts():
     """If you add an operation, add it here, so that the checks of this file cover it."""
-    takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_task"} | {
+    takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_job", "stop_task"} | {
         f"{verb}_schedule" for verb in ("pause", "resume", "run", "remove")
     }
     assert {each.name for each in ACTING} == BODIES.keys() | takes_nothing
@@ -527,6 +553,33 @@ def test_request_that_is_refused_in_part_acts_once_with_its_key(cause: str, ente
     assert (first.status_code, again.status_code) == (409, 409)
     assert again.json()["detail"] == first.json()["detail"]
     assert length(stocked) == before + 2
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_batch_that_was_cut_off_is_not_doubled_by_its_repeat(
+    handled: bool, enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    client, key, before = enter(), {"idempotency-key": "f1"}, stocked.stats().sent
+    body = {"messages": [{"payload": n} for n in range(4)]}
+    with monkeypatch.context() as patched:
+        patched.setattr("delayq.aio.Queue.send_many", cut_off)
+        assert is_problem(act(client, f"{EMAILS}/messages/batch", body, **key), 503)
+    assert stocked.stats().sent == before + 2
+    if handled:
+        stocked.ack(stocked.receive(100))
+    again = act(client, f"{EMAILS}/messages/batch", body, **key)
+    assert (again.status_code, stocked.stats().sent) == (200, before + 4)
+    assert [each["created"] for each in again.json()["messages"]] == [False, False, True, True]
+    other = act(client, f"{EMAILS}/messages/batch", body, **{"idempotency-key": "f2"})
+    assert [each["created"] for each in other.json()["messages"]] == [True] * 4
+
+
+async def cut_off(queue: delayq.aio.Queue, messages: Sequence[Outgoing]) -> None:
+    """Send the first half, and lose the connection."""
+    for each in messages[: len(messages) // 2]:
+        options = {name: getattr(each, name) for name in ("id", "on_conflict", "unique_for")}
+        await queue.send(each.payload, **options)
+    raise ServerUnreachable("the connection is lost")
 
 
 def test_request_that_is_refused_entirely_leaves_its_key_free(enter: Enter, stocked: Queue):

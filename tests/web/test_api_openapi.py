@@ -85,7 +85,7 @@ def test_descriptions_are_complete_and_match_the_attributes():
 def test_answer_matches_the_document(client: Client, operation: Operation):
     made = client.get(DOCUMENT).json()
     path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
-    if "{task}" in operation.path:
+    if "{job}" in operation.path:
         path = path.replace("none", act(client, "/api/v1/servers/main/queues/emails/examine").json()["id"])
     answer = act(client, path, BODIES.get(operation.name)) if operation.acts else client.get(path)
     described = made["paths"][operation.path][operation.method.lower()]["responses"][str(answer.status_code)]

@@ -95,7 +95,7 @@ def test_missing_targets_are_audited_once_each(client: Client, lines: list[Any])
         "/main/queues/none/pause",
         "/away/queues/emails/resume",
         "/main/topics/orders/groups/billing/claim",
-        "/main/tasks/gone/stop",
+        "/main/jobs/gone/stop",
     ):
         assert act(client, path).status_code == 404
     told = [{name: value for name, value in line.items() if name != "outcome"} for line in lines]
@@ -103,7 +103,7 @@ def test_missing_targets_are_audited_once_each(client: Client, lines: list[Any])
         {"who": "local", "action": "pause", "server": "main", "queue": "none"},
         {"who": "local", "action": "resume", "server": "away", "queue": "emails"},
         {"who": "local", "action": "claim", "server": "main", "topic": "orders", "group": "billing"},
-        {"who": "local", "action": "stop", "server": "main", "task": "gone"},
+        {"who": "local", "action": "stop", "server": "main", "job": "gone"},
     ]
     assert lines[0]["outcome"] == "refused: Server main has no queue none: nothing has been sent to it."
 
@@ -187,8 +187,8 @@ def test_action_of_a_stranger_is_not_audited(enter: Enter, queue: Queue, lines: 
 
 def test_long_texts_are_cut_in_audit_lines(client: Client, lines: list[Any]):
     act(client, f"{EMAILS}/confirm", act="x" * 100_000, ids="m")
-    task = act(client, f"{EMAILS}/run", act="cancel", ids="x" * 100_000, state="pending", once="o")
-    finished(client, task.headers["location"])
+    job = act(client, f"{EMAILS}/run", act="cancel", ids="x" * 100_000, state="pending", once="o")
+    finished(client, job.headers["location"])
     assert len(lines) == 2
     for line in lines:
         assert all(len(text) <= audit.MOST for value in line.values() for text in value)

@@ -183,7 +183,7 @@ def purge_a_state(page: Page, queue: Queue) -> None:
 
 
 @act("confirm", "run", "stop", words=("requeue",))
-def stop_a_long_task(page: Page, queue: Queue) -> None:
+def stop_a_long_job(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("1/min")

@@ -45,8 +45,8 @@ PATHS = {
     "server": "/main/server",
     "configuration-form": f"{EMAILS}/configure",
     "compose": f"{EMAILS}/send?copy=email-later-1",
-    "task": "",  # the task of an action
-    "tasks": "/main/tasks",
+    "job": "",  # the job of an action
+    "jobs": "/main/jobs",
     "api": "/api/v1/",
 }
 PARTS = {"matches", "live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
@@ -140,13 +140,13 @@ def opened(page: Page, base: str, url: str) -> Iterator[str]:
     yield "confirm"
     page.get_by_role("button", name="Dry run").click()
     expect(page.get_by_text("done", exact=True)).to_be_visible()
-    yield "task"
+    yield "job"
     for name, path in (PATHS | ANOTHER_FORM).items():
         if name == "dead_record":
             page.get_by_role("rowheader").get_by_role("link").first.click()
             page.wait_for_url("**/letters/*")
             yield name
-        elif name not in {"login", "task"}:
+        elif name not in {"login", "job"}:
             answer = page.goto(base + path.replace("ID", dead))
             assert answer is not None, name
             assert answer.status == 200, name

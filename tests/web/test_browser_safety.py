@@ -89,8 +89,8 @@ def test_forms_on_another_site_change_nothing(serve: Serve, queue: Queue, screen
             page.get_by_role("button", name=each).click()
             expect(page.get_by_text("comes from another site")).to_be_visible()
     assert (queue.stats().pending, queue.stats().paused_since) == (1, None)
-    page.goto(f"{base}/main/tasks")
-    expect(page.get_by_text("No tasks since the dashboard started")).to_be_visible()
+    page.goto(f"{base}/main/jobs")
+    expect(page.get_by_text("No jobs since the dashboard started")).to_be_visible()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ STEPS = {
     "topic": "orders",
     "group": EVIL,
     "letter": "0.1-1",
-    "task": "none",
+    "job": "none",
     "file": "style.css",
 }
 ROUTES = [

@@ -45,10 +45,10 @@ def test_added_removed_or_moved_row_sends_the_whole_part():
 
 def test_line_ends_and_other_separators_arrive_unchanged():
     value = "a\u2028b\u0085c\x0bd\re"
-    part = LivePart.of("task", f'<div id="task">\n<input value="{value}">\n</div>')
+    part = LivePart.of("job", f'<div id="job">\n<input value="{value}">\n</div>')
     escaped = value.replace("\r", "&#13;")
-    assert sent(part, part.of("task", "")).startswith(
-        f'data: <div id="task">\ndata: <input value="{escaped}">\ndata: </div>\n\n'
+    assert sent(part, part.of("job", "")).startswith(
+        f'data: <div id="job">\ndata: <input value="{escaped}">\ndata: </div>\n\n'
     )
 
 

@@ -297,19 +297,19 @@ def test_claim_for_an_unknown_consumer_comes_back(enter: Enter, queue: Queue, to
     assert [each.consumer for each in group.unacked()] == ["tow"]
 
 
-@pytest.mark.parametrize("path", ["/main/topics/none", f"{TOPIC}/groups/none", "/main/tasks/none", "/none/server"])
+@pytest.mark.parametrize("path", ["/main/topics/none", f"{TOPIC}/groups/none", "/main/jobs/none", "/none/server"])
 def test_missing_things_are_not_found(enter: Enter, topic: Topic, path: str):
     topic.publish("x")
     answer = enter().get(path)
     assert answer.status_code == 404
-    assert re.search(" has no |There is no such task", words(answer.text))
+    assert re.search(" has no |There is no such job", words(answer.text))
 
 
 def test_server_without_topics_or_queues_says_so(enter: Enter):
     client = enter()
     assert "No topics yet" in words(client.get("/main/topics").text)
     assert "No queues." in words(client.get("/main/server").text)
-    assert "No tasks since the dashboard started" in words(client.get("/main/tasks").text)
+    assert "No jobs since the dashboard started" in words(client.get("/main/jobs").text)
 
 
 def test_server_page_shows_details_and_dangers(enter: Enter, queue: Queue):
@@ -337,9 +337,9 @@ def test_doctor_examines_a_queue_and_shows_its_findings(enter: Enter, queue: Que
     assert "error: message m is in pending, but its payload is gone" in found
 
 
-def test_task_is_listed(enter: Enter, queue: Queue):
+def test_job_is_listed(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m"], state="pending").text)
     send(client, f"{QUEUE}/run", **confirmed)
-    assert "Cancel 1 message queue emails local" in words(client.get("/main/tasks").text)
+    assert "Cancel 1 message queue emails local" in words(client.get("/main/jobs").text)

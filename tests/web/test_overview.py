@@ -138,7 +138,7 @@ def test_pages_of_a_server_are_linked_from_the_overview_of_one_or_several(
     enter: Enter, queue: Queue, redis_server: RedisServer
 ):
     queue.send("hello", delay=60)
-    titles = ["Queues", "Topics", "Tasks", "Server"]
+    titles = ["Queues", "Topics", "Jobs", "Server"]
     alone = navigation(enter().get("/").text)
     assert list(alone) == ["main"]
     assert [title for title in alone["main"] if title in titles] == titles
@@ -504,7 +504,7 @@ def test_ambiguous_servers_are_refused():
 
 
 @pytest.mark.parametrize(
-    "path", ["/%25FF/queues/emails", "/main/queues/%25FF", "/main/topics/%25FF", "/main/tasks/%25FF"]
+    "path", ["/%25FF/queues/emails", "/main/queues/%25FF", "/main/topics/%25FF", "/main/jobs/%25FF"]
 )
 def test_name_that_is_not_text_is_not_found(enter: Enter, queue: Queue, path: str):
     queue.send("hello")

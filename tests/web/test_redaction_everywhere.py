@@ -66,7 +66,7 @@ class Stock:
             "id": [],
             "letter": [],
             "schedule": [],
-            "task": [],
+            "job": [],
             "file": ["style.css"],
         }
         for number, value in enumerate(values):
@@ -124,7 +124,7 @@ def stocked_with(values: Sequence[Any], queue: Queue, topic: Topic, client: Clie
         following = re.search(r'href="([^"]*after=[^"]*)"', page)
         link = f"{path}?{following[1].partition('?')[2]}" if following else ""
     form = {"act": "requeue", "all": "1", "state": "dead", "error": f"password={SECRET}", "dry": "1", "once": "1"}
-    stock.names["task"] = [send(client, f"{QUEUE}/run", **form).headers["location"].rpartition("/")[2]]
+    stock.names["job"] = [send(client, f"{QUEUE}/run", **form).headers["location"].rpartition("/")[2]]
     assert len(stock.names["letter"]) == 2 * len(values)
     return stock
 
@@ -214,7 +214,7 @@ def _answers(follower: Follower) -> bool:
     return any(each in follower.text for each in ("data:", " 204 ", " 404 "))
 
 
-def test_what_was_typed_is_not_in_the_audit_log_or_in_a_task(enter: Enter, queue: Queue):
+def test_what_was_typed_is_not_in_the_audit_log_or_in_a_job(enter: Enter, queue: Queue):
     queue.send(1, id="m")
     lines: list[Any] = []
     client = enter(redact=NAMES, audit=lines.append)
@@ -222,7 +222,7 @@ def test_what_was_typed_is_not_in_the_audit_log_or_in_a_task(enter: Enter, queue
     assert (refused.status_code, "write it like tenant=acme" in words(refused.text)) == (400, True)
     form = {"act": "requeue", "all": "1", "state": "dead", "error": f"password={SECRET}", "dry": "1", "once": "2"}
     send(client, f"{QUEUE}/run", **form)
-    for path in ("/main/tasks", "/api/v1/servers/main/tasks"):
+    for path in ("/main/jobs", "/api/v1/servers/main/jobs"):
         assert "Requeue all dead with" in client.get(path).text
         assert not shows_secret(client.get(path).text)
     assert len(lines) >= 3

@@ -15,6 +15,7 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import parse
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts, QueueStats
+from delayq.model.schedule import LATE_MS
 from delayq.model.show import plural, show_duration
 from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
@@ -28,6 +29,7 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
+NEARLY_FULL = 0.9  # of `max_length`
 OVERDUE_MS = 5000  # a consumer takes what is due within a second, even when its bell was lost
 FINDS = 50  # per round trip: each may bring a payload of 1 MiB
 
@@ -100,6 +102,8 @@ class ShardExamination:
         self.report.say(f"{self.where}looking at times and counts")
         yield from self.look_at_times()
         yield from self.look_at_books()
+        if len(self.context.shards) == 1:  # a queue with more has no limits
+            yield from self.look_at_length()
         if self.scripts is home(self.context):
             yield from look_at_schedules(self.context, self.report, self.repair)
 
@@ -238,6 +242,14 @@ class ShardExamination:
         if due > OVERDUE_MS and found.paused_ms is None:
             what = f"{self.where}a message has been due for {show_duration(due / 1000)}, and no consumer has taken it"
             self.report.tell(Finding("due-overdue", None, what, "start a consumer", "warning"))
+
+    def look_at_length(self) -> Operation[None]:
+        """Check whether a queue with a limit is nearly full."""
+        usage = yield from execute(self.scripts.usage(LATE_MS))
+        if usage.max_length is not None and usage.length >= NEARLY_FULL * usage.max_length:
+            what = f"it holds {usage.length:,} of at most {usage.max_length:,} messages; beyond, sends are refused"
+            remedy = "start more consumers, or configure a higher max_length"
+            self.report.tell(Finding("nearly-full", None, what, remedy, "warning"))
 
     def recover(self) -> Operation[int]:
         count = 0

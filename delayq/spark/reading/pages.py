@@ -12,6 +12,7 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
 from delayq.model.placement import Row, State
+from delayq.model.task_name import task_of
 from delayq.model.text import decode_deliveries, decode_text, is_foreign_id, printable_id
 from delayq.spark.reading.cells import headers_cell, payload_cell
 from delayq.spark.reading.schema import int32, micros
@@ -31,6 +32,7 @@ COLUMNS = {
     "created_at": "timestamp",
     "expires_at": "timestamp",
     "max_retries": "int",
+    "task": "string",
     "headers": "map<string,string>",
     "payload": "string",
     "body": "binary",
@@ -40,7 +42,8 @@ COLUMNS = {
 FIELDS = {
     **{name: name for name in ("attempts", "error", "reason", "cancelled")},
     "deliveries": "attempts",
-    **dict.fromkeys(("created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"), "envelope"),
+    **dict.fromkeys(("created_at", "expires_at", "max_retries", "task", "headers"), "envelope"),
+    **dict.fromkeys(("payload", "body", "envelope"), "envelope"),
 }
 """The field of a message that each column needs, besides its id and score."""
 
@@ -129,6 +132,7 @@ _CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.envelopes],
     "expires_at": lambda page: list(map(_expires_at, page.envelopes)),
     "max_retries": lambda page: page.of_envelopes(lambda envelope: int32(envelope.max_retries)),
+    "task": lambda page: page.of_envelopes(lambda envelope: task_of(envelope.headers)),
     "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.sent_headers)),
     "payload": lambda page: page.of_envelopes(payload_cell),
     "body": lambda page: page.of_envelopes(lambda envelope: envelope.body),

@@ -45,6 +45,7 @@ SCHEDULES = {
     "next_id": "string",
     "payload": "string",
     "max_retries": "int",
+    "task": "string",
 }
 
 

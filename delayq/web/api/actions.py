@@ -1,4 +1,4 @@
-"""Actions on messages: on messages given by id, at once, or on all messages that match a filter, as a task."""
+"""Actions on messages: on messages given by id, at once, or on all messages that match a filter, as a job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
 from delayq.model.placement import Purgeable
 from delayq.model.rate_text import per_second
 from delayq.model.text import printable_id
-from delayq.web import audit, jobs, path_params, render
+from delayq.web import audit, job_work, path_params, render
 from delayq.web.actions import MOST_IDS, ActionRequest, check_state, start
+from delayq.web.api.jobs import Job, begun
 from delayq.web.api.messages import Filter
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
-from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_due, check_times
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, field
@@ -179,7 +179,7 @@ def _named(action: Action) -> Operation:
 
     async def run(request: Request, body: Ids) -> Outcomes:
         queue, ids, how = await path_params.queue_of(request), [*dict.fromkeys(body.ids)], body.how()
-        act = jobs.acting(queue, ids, action, how, (await queue.stats()).at)
+        act = job_work.acting(queue, ids, action, how, (await queue.stats()).at)
         async with audit.audited(request, action.name, queue=queue.name, ids=[*map(printable_id, ids)]) as line:
             outcomes: dict[str, Any] = await act()
             done = sum(map(action.changes, outcomes.values()))
@@ -191,9 +191,9 @@ def _named(action: Action) -> Operation:
 
 
 def _matching(action: Action) -> Operation:
-    """Return the operation that starts a task for all messages that match."""
+    """Return the operation that starts a job for all messages that match."""
 
-    async def run(request: Request, body: Matching) -> Task:
+    async def run(request: Request, body: Matching) -> Job:
         queue, how = await path_params.queue_of(request), body.how()
         with field("filter.state"):
             check_state(action, body.filter.state)
@@ -210,19 +210,19 @@ def _matching(action: Action) -> Operation:
 
 
 def _purge(action: Action) -> Operation:
-    """Return the operation that starts a task for all messages of a state."""
+    """Return the operation that starts a job for all messages of a state."""
 
-    async def run(request: Request, body: Purge) -> Task:
+    async def run(request: Request, body: Purge) -> Job:
         queue = await path_params.queue_of(request)
         check_confirmed(body.confirm, "queue", queue.name)
-        most, up_to = await jobs.extent(queue, body.state)
+        most, up_to = await job_work.extent(queue, body.state)
         wanted = MessageFilter(state=body.state)
         return await _begun(request, queue, ActionRequest(action=action, filter=wanted, most=most, up_to=up_to or 0))
 
     return _operation(run, f"{action.name}_queue", action, action.about, Purge, action.name, 202)
 
 
-async def _begun(request: Request, queue: Queue, asked: ActionRequest) -> Task:
+async def _begun(request: Request, queue: Queue, asked: ActionRequest) -> Job:
     work = asked.work(queue, (await queue.stats()).at)
     return await begun(start(request, queue.name, asked, work, secrets.token_urlsafe()))
 

@@ -16,8 +16,8 @@ from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.positions import Position, beginning
 from delayq.model.validation import check_group_name
 from delayq.web import audit, path_params, render
+from delayq.web.api.jobs import Job, begun
 from delayq.web.api.operation import Operation
-from delayq.web.api.tasks import Task, begun
 from delayq.web.api.topics import MOST_LISTED, PAGE, TOPIC, Group, Record, record
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_moments, check_times, of
 from delayq.web.forms import InvalidField, field
@@ -300,7 +300,7 @@ async def claim_records(request: Request, body: Claim) -> Claimed:
 def _selected(action: Action) -> Operation:
     """Return the operation that acts on selected dead letters."""
 
-    async def run(request: Request, body: Letters) -> Task:
+    async def run(request: Request, body: Letters) -> Job:
         with field("keys"):
             places = tuple(dict.fromkeys(map(place_of, body.keys)))
         return await _begun(request, action, places)
@@ -312,7 +312,7 @@ def _selected(action: Action) -> Operation:
 def _all(action: Action) -> Operation:
     """Return the operation that acts on all dead letters."""
 
-    async def run(request: Request, body: AllLetters) -> Task:
+    async def run(request: Request, body: AllLetters) -> Job:
         check_confirmed(body.confirm, "group", request.path_params["group"])
         return await _begun(request, action)
 
@@ -320,7 +320,7 @@ def _all(action: Action) -> Operation:
     return Operation(ACT, path, run, name=name, text=action.about_matching, action=action.audited, status=202)
 
 
-async def _begun(request: Request, action: Action, places: Sequence[positions.Place] = ()) -> Task:
+async def _begun(request: Request, action: Action, places: Sequence[positions.Place] = ()) -> Job:
     topic = await path_params.topic_of(request)
     asked = DeadLetters(topic, await group_of(request, topic))
     await asked.select(action, places)

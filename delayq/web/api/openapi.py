@@ -98,6 +98,8 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*_parameters(operation, schemas)],
         "responses": {str(operation.status): done} | refusals,
     }
+    if operation.is_former:
+        made["deprecated"] = True
     if more:
         made["description"] = _line(more)
     if operation.acts:

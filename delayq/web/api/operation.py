@@ -43,6 +43,7 @@ class Operation:
         text: its description; the function's docstring if empty.
         action: its name in audit lines; `name` if empty.
         status: the HTTP status of success.
+        is_former: whether it only serves programs that know an earlier path.
 
     Attributes:
         tag: the group on the API page: its module.
@@ -60,9 +61,11 @@ class Operation:
         text: str = "",
         action: str = "",
         status: int = 200,
+        is_former: bool = False,
     ) -> None:
         hints = get_type_hints(run)
         self.right, self.path, self.run, self.status = right, path, run, status
+        self.is_former = is_former
         self.name = name or run.__name__
         self.text = text or inspect.getdoc(run) or ""
         self.action = action or self.name

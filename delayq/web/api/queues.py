@@ -16,9 +16,9 @@ from delayq.model.health import Trouble
 from delayq.model.queue_stats import QueueStats
 from delayq.model.settings import SETTINGS
 from delayq.model.units import MAX_PAUSE_MS
-from delayq.web import audit, jobs, path_params
+from delayq.web import audit, job_work, path_params
+from delayq.web.api.jobs import Job, begun
 from delayq.web.api.operation import Operation
-from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, of
 from delayq.web.forms import field
 from delayq.web.poller import watch_of
@@ -323,10 +323,10 @@ async def configure_queue(request: Request, body: Configure) -> Configuration:  
     return await queue.configuration()
 
 
-async def examine_queue(request: Request) -> Task:
-    """Check a queue with the doctor, as a task, without repairs."""
-    task = jobs.start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
-    return await begun(task)
+async def examine_queue(request: Request) -> Job:
+    """Check a queue with the doctor, as a job, without repairs."""
+    job = job_work.start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
+    return await begun(job)
 
 
 def _summary(seen: QueueSnapshot) -> QueueSummary:

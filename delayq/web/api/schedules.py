@@ -12,7 +12,9 @@ from starlette.requests import Request
 from delayq.model import schedule as model
 from delayq.model.actions import SCHEDULE_ACTIONS, ScheduleAction
 from delayq.model.cron_expression import recurrence
+from delayq.model.delivery import Outgoing
 from delayq.model.occurrence import Missed
+from delayq.model.task_name import header_of
 from delayq.model.time_zones import check_zone
 from delayq.model.validation import check_schedule_name
 from delayq.web import audit, path_params, render
@@ -63,6 +65,7 @@ class Schedule(Answer):
         next_at: the slot of the next occurrence; null if it is paused or finished.
         next_id: the id of that occurrence, or null.
         timeout_seconds: the time limit of each run; null for the consumer's limit.
+        task: the task that it runs, or null.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Schedule(Answer):
     next_id: str | None
     max_retries: int
     timeout_seconds: float | None
+    task: str | None
     headers: HeaderValues
     payload_kind: PayloadKind
     payload_bytes: int | None
@@ -119,6 +123,7 @@ class NewSchedule(Given):
         max_retries: retries of each occurrence; null for the queue's number.
         headers: bytes are {"base64": "…"}.
         timeout_seconds: the time limit of each run; null for the consumer's limit.
+        task: the task to run; the payload is then an object of its arguments, {} if you leave it out.
     """
 
     name: str
@@ -134,6 +139,7 @@ class NewSchedule(Given):
     max_retries: Retries | None = None
     headers: HeaderValues = msgspec.field(default_factory=dict)
     timeout_seconds: Timeout | None = None
+    task: str | None = None
 
 
 class Removed(Answer):
@@ -176,8 +182,12 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
     """Store a schedule, or change the one with this name. An identical schedule stays as it is."""
     queue = await path_params.queue_of(request)
     payload = payload_of(body.payload, body.payload_base64)
+    if payload is UNSET:
+        payload = None if body.task is None else {}
     with field("name"):
         check_schedule_name(body.name)
+    with field("task"):
+        header_of(body.task, payload)
     with field("timezone"):
         check_zone(body.timezone)
     with field("when"):
@@ -189,9 +199,14 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
         raise InvalidField("name", f"a program declares schedule {body.name} in its code: choose another name")
     async with audit.audited(request, "add-schedule", queue=queue.name, schedule=body.name):
         added = await queue.schedules.add(
-            payload=None if payload is UNSET else payload,
-            headers=headers_of(body.headers) or None,
-            **arguments(body, "payload", "payload_base64", "headers"),
+            message=Outgoing(
+                payload,
+                headers=headers_of(body.headers) or None,
+                max_retries=body.max_retries,
+                timeout=body.timeout_seconds,
+                task=body.task,
+            ),
+            **arguments(body, "payload", "payload_base64", "headers", "max_retries", "timeout_seconds", "task"),
         )
     return schedule(added, render.redaction(request))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
 from typing import Annotated
 
 import msgspec
@@ -38,9 +40,12 @@ from delayq.web.api.values import (
 )
 from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import check_shown
+from delayq.web.request_context import who
 from delayq.web.routes import ACT
 
 MOST_SENT = 1000
+REPEATED_SECONDS = 3600
+"""How long a request with a key can be repeated after it was cut off, even if its messages have been handled."""
 
 
 class NewMessage(Given):
@@ -140,7 +145,7 @@ class Requeued(Answer):
 async def send_message(request: Request, query: CreateQuery, body: NewMessage) -> Sent:
     """Send a message."""
     queue = await _queue(request, query)
-    message = _outgoing(body)
+    (message,) = _once(request, body, [_outgoing(body)])
     async with audit.audited(request, "send", queue=queue.name, id=message.id) as line:
         (done,) = await _sent(queue, [message])
         line["id"] = done.id
@@ -151,6 +156,7 @@ async def send_messages(request: Request, query: CreateQuery, body: NewMessages)
     """Send up to 1,000 messages. All are checked before the first is stored."""
     queue = await _queue(request, query)
     messages = [_outgoing(each, f"messages[{place}].") for place, each in enumerate(body.messages)]
+    messages = _once(request, body, messages)
     async with audit.audited(request, "send", queue=queue.name, count=len(messages)):
         done = await _sent(queue, messages)
     return SentMessages(messages=[*map(sent, done)])
@@ -181,6 +187,34 @@ async def _queue(request: Request, query: CreateQuery) -> Queue:
     if not query.create:
         return await path_params.queue_of(request)
     return await path_params.server_of(request).queue(request.path_params["queue"])
+
+
+def _once(request: Request, body: Given, messages: list[Outgoing]) -> list[Outgoing]:
+    """Give messages without an id one that a repeat of the request gives them, too, if the request has a key.
+
+    So if the connection to Redis breaks while they are sent, the repeat sends only the rest. The content is part of
+    the id: another request with this key, after a restart of the dashboard, has other ids.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return messages
+    seed = hashlib.sha256(msgspec.json.encode((who(request), request.url.path, key, body))).digest()
+    return [
+        each
+        if each.id is not None
+        else msgspec.structs.replace(
+            each,
+            id=_id_of(seed, place),
+            on_conflict="ignore",  # what has this id is the same message
+            unique_for=REPEATED_SECONDS if each.unique_for is None else each.unique_for,
+        )
+        for place, each in enumerate(messages)
+    ]
+
+
+def _id_of(seed: bytes, place: int) -> str:
+    digest = hashlib.blake2b(str(place).encode(), key=seed, digest_size=16).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 async def _sent(queue: Queue, messages: list[Outgoing]) -> list[SentMessage]:

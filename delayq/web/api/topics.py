@@ -18,9 +18,9 @@ from delayq.model.positions import known_id, own_id
 from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, record_changes, render
+from delayq.web.api.jobs import Job, begun
 from delayq.web.api.operation import Operation
 from delayq.web.api.send import CreateQuery
-from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import (
     Answer,
     Given,
@@ -293,8 +293,8 @@ async def delete_records(request: Request, body: Keys) -> Deleted:
     return Deleted(done=done)
 
 
-async def trim_topic(request: Request, body: Trim) -> Task:
-    """Delete the oldest records of a topic, acked or not, as a task."""
+async def trim_topic(request: Request, body: Trim) -> Job:
+    """Delete the oldest records of a topic, acked or not, as a job."""
     topic = await path_params.topic_of(request)
     check_confirmed(body.confirm, "topic", topic.name)
     if (body.keep_records is None) is (body.keep_since is None):

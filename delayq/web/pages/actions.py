@@ -1,4 +1,4 @@
-"""Actions on messages: a form is confirmed on a page with a count, and then runs as a task."""
+"""Actions on messages: a form is confirmed on a page with a count, and then runs as a job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.web import audit, forms, jobs, meant, path_params, render, tab_counts
+from delayq.web import audit, forms, job_work, meant, path_params, render, tab_counts
 from delayq.web.actions import ActionRequest, start
-from delayq.web.background_tasks import BackgroundTask
+from delayq.web.background_jobs import BackgroundJob
 from delayq.web.error_pages import back_on
 from delayq.web.pages import dead_letters, messages
 from delayq.web.request_context import visit
-from delayq.web.request_tasks import asked_once, shown
+from delayq.web.request_jobs import asked_once, shown
 from delayq.web.routes import ACT, Page
 
 
@@ -27,7 +27,7 @@ async def confirm(request: Request) -> Response:
     """Show what the action would do, and to how many messages; ask for the remaining fields."""
     queue = await path_params.queue_of(request)
     asked = ActionRequest.of(visit(request).form, render.redaction(request))
-    up_to = None if asked.action.takes_ids else (await jobs.extent(queue, asked.filter.state))[1]
+    up_to = None if asked.action.takes_ids else (await job_work.extent(queue, asked.filter.state))[1]
     return render.page(
         request,
         "actions.html",
@@ -42,21 +42,21 @@ async def confirm(request: Request) -> Response:
 
 @back_on(confirm)
 async def run(request: Request) -> Response:
-    """Start a task for the action; a form that is sent twice leads to the first task."""
+    """Start a job for the action; a form that is sent twice leads to the first job."""
     queue, form = await path_params.queue_of(request), visit(request).form
     asked = ActionRequest.confirmed(form, render.redaction(request))
     work = asked.work(queue, (await queue.stats()).at)
     if asked.action.confirmed_by:
         forms.check_name(form, asked.action.confirmed_by, queue.name)
-    task = await asked_once(request, lambda once: start(request, queue.name, asked, work, once))
-    if task.status == "done" and not asked.dry:
-        return _back(request, task, asked)
-    return shown(request, task)
+    job = await asked_once(request, lambda once: start(request, queue.name, asked, work, once))
+    if job.status == "done" and not asked.dry:
+        return _back(request, job, asked)
+    return shown(request, job)
 
 
-def _back(request: Request, task: BackgroundTask, asked: ActionRequest) -> Response:
+def _back(request: Request, job: BackgroundJob, asked: ActionRequest) -> Response:
     """Return to the page where the action began, with a notice of its outcome."""
-    notice = f"{asked.title()}: {' '.join(task.results)}"
+    notice = f"{asked.title()}: {' '.join(job.results)}"
     if asked.page == "message" and asked.ids and asked.action.name != "cancel":
         return audit.back(request, notice, "message", id=asked.ids[0])
     if asked.page == "dead":

@@ -20,7 +20,7 @@ from delayq.model.units import from_ms, parse_moment, timestamp_ms
 from delayq.model.validation import check_schedule_name
 from delayq.operations import schedules
 from delayq.web import audit, path_params, render, tab_counts
-from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.background_jobs import BackgroundJobs, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField, check_choice, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, payload_of, retries_of, timeout_of
@@ -91,9 +91,9 @@ async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Re
 
 async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
     form = visit(request).form
-    tasks: BackgroundTasks = request.app.state.tasks
+    jobs: BackgroundJobs = request.app.state.jobs
     notice = f"{draft.name} is already stored."
-    with tasks.once(word_of(form)) as is_new:
+    with jobs.once(word_of(form)) as is_new:
         if is_new:
             existing = await _existing(queue, draft)
             if (existing is not None) != (form.get("existed") == "1"):

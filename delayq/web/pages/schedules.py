@@ -11,7 +11,7 @@ from starlette.responses import Response
 from delayq.aio import Queue
 from delayq.model.actions import SCHEDULE_ACTIONS
 from delayq.web import audit, path_params, render, tab_counts
-from delayq.web.background_tasks import word_of
+from delayq.web.background_jobs import word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import check_choice
 from delayq.web.queue_walk import walk
@@ -69,9 +69,9 @@ async def run(request: Request) -> Response:
     form = visit(request).form
     asked = form.get("act", "")
     check_choice("action", asked, SCHEDULE_ACTIONS)
-    action, tasks = SCHEDULE_ACTIONS[asked], request.app.state.tasks
+    action, jobs = SCHEDULE_ACTIONS[asked], request.app.state.jobs
     notice = "Already done."
-    with tasks.once(f"{word_of(form)} {asked} {name}") as is_new:
+    with jobs.once(f"{word_of(form)} {asked} {name}") as is_new:
         if is_new:
             sent = await act(request, queue, action, name)
             notice = f"{name} {action.notice}" + (f", as message {sent.id}." if sent else "")

@@ -21,7 +21,7 @@ from delayq.model.task_name import header_of
 from delayq.model.units import delay_ms, parse_age, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, render, tab_counts
-from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.background_jobs import BackgroundJobs, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.filters import quoted, unquoted
 from delayq.web.forms import InvalidField, check_choice, field
@@ -77,9 +77,9 @@ async def send(request: Request) -> Response:
     once = word_of(form)
     options = _options(form, once)
     message_id = options["id"]
-    tasks: BackgroundTasks = request.app.state.tasks
+    jobs: BackgroundJobs = request.app.state.jobs
     notice = f"{message_id} was already sent."
-    with tasks.once(once) as is_new:
+    with jobs.once(once) as is_new:
         if is_new:
             about = {"id": message_id, "copy_of": unquoted(form.get("copy", "")) or None}
             async with audit.audited(request, "send", queue=queue.name, **about) as line:

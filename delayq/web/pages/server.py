@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio.doctor import server_health
-from delayq.web import jobs, path_params, render
+from delayq.web import job_work, path_params, render
 from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
-from delayq.web.request_tasks import asked_once, shown
+from delayq.web.request_jobs import asked_once, shown
 from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.servers import ASKED_AS
 
@@ -37,9 +37,9 @@ async def server(request: Request) -> Response:
 
 @back_on(server)
 async def examine(request: Request) -> Response:
-    """Check a queue with the doctor, as a task."""
+    """Check a queue with the doctor, as a job."""
     queue = await path_params.queue_of(request)
-    return shown(request, await asked_once(request, lambda once: jobs.start_examination(request, queue, once)))
+    return shown(request, await asked_once(request, lambda once: job_work.start_examination(request, queue, once)))
 
 
 MOST_LISTED = 200

@@ -22,7 +22,7 @@ STEPS = {
     "schedule": "nightly",
     "topic": "orders",
     "group": "billing",
-    "task": "none",
+    "job": "none",
 }
 
 DEAD = {"filter": {"state": "dead"}}

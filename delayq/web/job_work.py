@@ -1,4 +1,4 @@
-"""The work of tasks: actions on selected or matching messages, requeues at a rate, purges, and examinations."""
+"""The work of jobs: actions on selected or matching messages, requeues at a rate, purges, and examinations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from delayq.operations import garbage
 from delayq.operations.bulk import actions, purge
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
-from delayq.web.background_tasks import BackgroundTask, Work
+from delayq.web.background_jobs import BackgroundJob, Work
 from delayq.web.request_context import who
-from delayq.web.request_tasks import start
+from delayq.web.request_jobs import start
 
 MOST_FINDINGS = 200
 
@@ -44,10 +44,10 @@ def selected(queue: Queue, ids: Sequence[str], action: Action, how: How, now: dt
     """Act on these messages, which were in this state; raises InvalidInput."""
     act = acting(queue, ids, action, how, now)
 
-    async def work(task: BackgroundTask) -> None:
+    async def work(job: BackgroundJob) -> None:
         outcomes = Counter((await act()).values())
         total = outcomes.total()
-        task.tell(total, total, described(action, state, outcomes, total), done=_changed(action, outcomes))
+        job.tell(total, total, described(action, state, outcomes, total), done=_changed(action, outcomes))
 
     return work
 
@@ -56,17 +56,17 @@ def swept(queue: Queue, state: State, choice: Choice, action: Action | None, how
     """Act on all selected messages of a state, or only count them if there is no action; raises InvalidInput."""
     sweep = Sweep(state, choice, *([None] if action is None else actions.PREPARE[action.name](how, now)))
 
-    async def work(task: BackgroundTask) -> None:
-        while not sweep.done and task.goes_on:
+    async def work(job: BackgroundJob) -> None:
+        while not sweep.done and job.goes_on:
             progress = await queue.execute(sweep.step)
             text, done = f"{progress.matched:,} match.", None
             if action is not None:
                 done = _changed(action, progress.outcomes)
                 text = described(action, state, progress.outcomes, progress.matched) if progress.outcomes else text
-            task.tell(min(progress.looked_at, progress.total), progress.total, text, done=done)
-            await task.rest(0)
+            job.tell(min(progress.looked_at, progress.total), progress.total, text, done=done)
+            await job.rest(0)
         if action is ACTIONS["cancel"]:
-            await _collect(queue, task)
+            await _collect(queue, job)
 
     return work
 
@@ -80,14 +80,14 @@ def redriven(queue: Queue, choice: Choice, how: How, dry_run: bool) -> Work:
     redrive = Redrive(choice, how.delay, how.rate, dry_run)
     became = ACTIONS["requeue"].words.became
 
-    async def work(task: BackgroundTask) -> None:
-        while not redrive.done and task.goes_on:
+    async def work(job: BackgroundJob) -> None:
+        while not redrive.done and job.goes_on:
             progress = await queue.execute(redrive.step)
             moved = "" if dry_run else f"{progress.moved:,} {became}."
             left = 0 if dry_run else progress.matched - progress.moved
             done = None if dry_run else progress.moved
-            task.tell(progress.looked_at - left, progress.total, f"{progress.matched:,} match.", moved, done=done)
-            await task.rest(redrive.pause)
+            job.tell(progress.looked_at - left, progress.total, f"{progress.matched:,} match.", moved, done=done)
+            await job.rest(redrive.pause)
 
     return work
 
@@ -106,38 +106,38 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
     """
     became, purging = ACTIONS["purge"].words.became, purge.Purge(state, most, up_to)
 
-    async def work(task: BackgroundTask) -> None:
-        while not purging.done and task.goes_on:
+    async def work(job: BackgroundJob) -> None:
+        while not purging.done and job.goes_on:
             done = await queue.execute(purging.step)
-            task.tell(done, most, f"{done:,} {became}.", done=done)
-            await task.rest(0)
+            job.tell(done, most, f"{done:,} {became}.", done=done)
+            await job.rest(0)
         done = purging.count
         of_most = f" of {most:,}" if done < most else ""
-        task.tell(done, most, f"{done:,}{of_most} {became}.", done=done)
-        await _collect(queue, task)
+        job.tell(done, most, f"{done:,}{of_most} {became}.", done=done)
+        await _collect(queue, job)
 
     return work
 
 
-def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTask:
-    """Start a task that examines a queue, with an audit line at its end."""
+def start_examination(request: Request, queue: Queue, once: str) -> BackgroundJob:
+    """Start a job that examines a queue, with an audit line at its end."""
     server = request.path_params["server"]
-    task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
-    return start(request, task, examined(queue), once, "examine")
+    job = BackgroundJob(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
+    return start(request, job, examined(queue), once, "examine")
 
 
 def examined(queue: Queue) -> Work:
     """Check the queue with the doctor, without repairs."""
 
-    async def work(task: BackgroundTask) -> None:
+    async def work(job: BackgroundJob) -> None:
         findings: list[str] = []
 
         def on_step(step: Step) -> None:
-            if not task.goes_on:
+            if not job.goes_on:
                 raise _Stopped
             if step.finding is not None and len(findings) < MOST_FINDINGS:
                 findings.append(f"{step.finding.severity}: {step.finding}")
-            task.tell(step.done, step.total, *findings)
+            job.tell(step.done, step.total, *findings)
 
         try:
             report = await examine(queue, on_step=on_step)
@@ -145,7 +145,7 @@ def examined(queue: Queue) -> Work:
             return
         more = len(report.findings) - len(findings)
         healthy = "No problems found." if not report.findings else ""
-        task.tell(report.messages, report.total, healthy, *findings, f"and {more:,} more" if more else "")
+        job.tell(report.messages, report.total, healthy, *findings, f"and {more:,} more" if more else "")
 
     return work
 
@@ -158,7 +158,7 @@ def described(action: Action, state: State, outcomes: Mapping[str, int], total: 
     return "; ".join(parts) + "."
 
 
-async def _collect(queue: Queue, task: BackgroundTask) -> None:
+async def _collect(queue: Queue, job: BackgroundJob) -> None:
     """Delete the payloads of discarded messages, as consumers also do, until it is stopped."""
-    while task.goes_on and await queue.execute(garbage.collect_some):
-        await task.rest(0)
+    while job.goes_on and await queue.execute(garbage.collect_some):
+        await job.rest(0)

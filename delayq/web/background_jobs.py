@@ -1,4 +1,4 @@
-"""Tasks: long work that runs in the server. Any browser can watch and stop it."""
+"""Jobs: long work that runs in the server. Any browser can watch and stop it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 
 MOST_KEPT = 200
-"""The number of ended tasks that are remembered."""
+"""The number of ended jobs that are remembered."""
 
 MOST_WORDS = 10_000
 """The number of sent forms that are remembered."""
@@ -23,14 +23,14 @@ MOST_WORDS = 10_000
 MOST_WORD = 64  # characters
 
 MOST_RUNNING = 20
-"""The maximum number of running tasks, of all queues together."""
+"""The maximum number of running jobs, of all queues together."""
 
 Status = Literal["running", "done", "stopped", "failed"]
-Work: TypeAlias = "Callable[[BackgroundTask], Awaitable[None]]"
+Work: TypeAlias = "Callable[[BackgroundJob], Awaitable[None]]"
 
 
-class BackgroundTask:
-    """A task and its progress.
+class BackgroundJob:
+    """A job and its progress.
 
     Attributes:
         id: the id in the path of its page.
@@ -39,7 +39,7 @@ class BackgroundTask:
         topic, group: the names of the topic and, if it is about one, of its group; empty if it is about a queue.
         title: what it does, such as "Cancel 12 messages".
         who: the user who started it.
-        alone: whether only one such task may run on a queue or a group at a time.
+        alone: whether only one such job may run on a queue or a group at a time.
         looked_at, total: its progress; a total of None is unknown.
         done: how many messages or records it has changed; None if it changes none.
         results: its results so far, as sentences.
@@ -135,21 +135,21 @@ class BackgroundTask:
         news.set()
 
 
-class BackgroundTasks:
-    """The tasks of a dashboard: running ones, and the last ones that ended."""
+class BackgroundJobs:
+    """The jobs of a dashboard: running ones, and the last ones that ended."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, BackgroundTask] = {}
+        self._jobs: dict[str, BackgroundJob] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, str | None] = {}
 
-    def get(self, task_id: str) -> BackgroundTask | None:
-        """Return a task; None if it is not known (any more)."""
-        return self._tasks.get(task_id)
+    def get(self, job_id: str) -> BackgroundJob | None:
+        """Return a job; None if it is not known (any more)."""
+        return self._jobs.get(job_id)
 
-    def all(self, server: str) -> list[BackgroundTask]:
-        """Return the tasks of a server, the latest first."""
-        return [task for task in reversed(self._tasks.values()) if task.server == server]
+    def all(self, server: str) -> list[BackgroundJob]:
+        """Return the jobs of a server, the latest first."""
+        return [job for job in reversed(self._jobs.values()) if job.server == server]
 
     @contextlib.contextmanager
     def once(self, word: str) -> Iterator[bool]:
@@ -168,50 +168,50 @@ class BackgroundTasks:
                 self._asked.pop(word, None)
             raise
 
-    def asked(self, once: str) -> BackgroundTask | None:
-        """Return the task that a form has already started, or None."""
-        return self._tasks.get(self._asked.get(once) or "")
+    def asked(self, once: str) -> BackgroundJob | None:
+        """Return the job that a form has already started, or None."""
+        return self._jobs.get(self._asked.get(once) or "")
 
-    def start(self, task: BackgroundTask, work: Work, once: str, ended: Callable[[BackgroundTask], None]) -> None:
-        """Start a task.
+    def start(self, job: BackgroundJob, work: Work, once: str, ended: Callable[[BackgroundJob], None]) -> None:
+        """Start a job.
 
         Args:
             once: the unique word of its form.
-            ended: called when the task ends.
+            ended: called when the job ends.
 
         Raises:
-            HTTPException: 409 if another task is running.
+            HTTPException: 409 if another job is running.
         """
-        others = [each for each in self._tasks.values() if each.runs]
+        others = [each for each in self._jobs.values() if each.runs]
         for each in others:
-            if task.alone and each.alone and (each.server, each.about()) == (task.server, task.about()):
-                busy = task.subject[0].upper() + task.subject[1:]
-                raise HTTPException(409, f"{busy} is busy: {each.title}. Stop that task, or wait until it ends.")
+            if job.alone and each.alone and (each.server, each.about()) == (job.server, job.about()):
+                busy = job.subject[0].upper() + job.subject[1:]
+                raise HTTPException(409, f"{busy} is busy: {each.title}. Stop that job, or wait until it ends.")
         if len(others) >= MOST_RUNNING:
-            raise HTTPException(409, f"{MOST_RUNNING} tasks are running: stop one, or wait until one ends.")
-        self._tasks[task.id] = task
-        self._remember(once, task.id)
-        running = self._running[task.id] = asyncio.create_task(_run(task, work))
-        running.add_done_callback(lambda _: self._running.pop(task.id, None))
-        running.add_done_callback(lambda _: ended(task))
+            raise HTTPException(409, f"{MOST_RUNNING} jobs are running: stop one, or wait until one ends.")
+        self._jobs[job.id] = job
+        self._remember(once, job.id)
+        running = self._running[job.id] = asyncio.create_task(_run(job, work))
+        running.add_done_callback(lambda _: self._running.pop(job.id, None))
+        running.add_done_callback(lambda _: ended(job))
         self._forget()
 
     async def close(self) -> None:
-        """Stop all tasks, and wait for them to end."""
-        for task in self._tasks.values():
-            task.stop()
+        """Stop all jobs, and wait for them to end."""
+        for job in self._jobs.values():
+            job.stop()
         if self._running:
             await asyncio.wait(list(self._running.values()))
 
-    def _remember(self, word: str, task_id: str | None) -> None:
-        self._asked[word] = task_id
+    def _remember(self, word: str, job_id: str | None) -> None:
+        self._asked[word] = job_id
         while len(self._asked) > MOST_WORDS:
             del self._asked[next(iter(self._asked))]
 
     def _forget(self) -> None:
-        over = [task for task in self._tasks.values() if not task.runs]
-        for task in over[: max(0, len(over) - MOST_KEPT)]:
-            del self._tasks[task.id]
+        over = [job for job in self._jobs.values() if not job.runs]
+        for job in over[: max(0, len(over) - MOST_KEPT)]:
+            del self._jobs[job.id]
 
 
 def word_of(form: Mapping[str, str]) -> str:
@@ -222,13 +222,13 @@ def word_of(form: Mapping[str, str]) -> str:
     return word
 
 
-async def _run(task: BackgroundTask, work: Work) -> None:
+async def _run(job: BackgroundJob, work: Work) -> None:
     try:
-        await work(task)
+        await work(job)
     except DelayqError as error:
-        task.end("failed", str(error))
+        job.end("failed", str(error))
     except Exception as error:  # noqa: BLE001  # its page must show the failure
-        log.error("task of the dashboard failed", task=task.title, exc_info=error)
-        task.end("failed", "Internal error: see the dashboard’s log.")
+        log.error("job of the dashboard failed", job=job.title, exc_info=error)
+        job.end("failed", "Internal error: see the dashboard’s log.")
     else:
-        task.end("done" if task.goes_on else "stopped")
+        job.end("done" if job.goes_on else "stopped")
