@@ -34,7 +34,7 @@ from delayq.model.server_url import redact
 from delayq.model.show import nearest
 
 from .late_logging import configure_late
-from .options import example, refuse_empty
+from .options import ExampledGroup, example, refuse_empty
 from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -234,7 +234,7 @@ def _with_command(ctx: click.Context, path: str, name: str) -> list[str]:
             inner = click.Context(below, ctx)
             if below.get_command(inner, name) is not None:
                 found.append(f"{path} {each} {name}")
-            elif type(below) is click.Group:  # those of the pipeline import Spark
+            elif type(below) is ExampledGroup:  # those of the pipeline import Spark
                 found += _with_command(inner, f"{path} {each}", name)
     return found
 

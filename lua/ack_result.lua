@@ -39,5 +39,5 @@ for i = 2, #ARGV, 9 do
   end
 end
 if note then note(done, 'acked', attempts) end
-ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, now, done)
+ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, ARGV[1], done)
 return results

@@ -67,7 +67,7 @@ for i = 4, #ARGV, 4 do
   end
 end
 if held_back == 0 then return verdicts end
-ended(KEYS[16], KEYS[17], KEYS[18], KEYS[2], KEYS[19], groups, now, over)
+ended(KEYS[16], KEYS[17], KEYS[18], KEYS[2], KEYS[19], groups, ARGV[1], over)
 for _, counter in ipairs({'released', 'held_back'}) do count(KEYS[8], counter, held_back) end
 for key = 5, 6 do redis.call('PEXPIRE', KEYS[key], math.max(redis.call('PTTL', KEYS[key]), 2 * net)) end
 return verdicts

@@ -34,5 +34,5 @@ move(places, KEYS[4], {now, id}, function()
   count(KEYS[7], 'died', 1)
   if note then note(id, 'died', nil, nil, nil, ARGV[3]) end
 end)
-ended(KEYS[10], KEYS[11], KEYS[12], KEYS[1], KEYS[13], groups, now, {id}, true)
+ended(KEYS[10], KEYS[11], KEYS[12], KEYS[1], KEYS[13], groups, ARGV[1], {id}, true)
 return 'buried'

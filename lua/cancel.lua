@@ -36,7 +36,7 @@ if ARGV[4] ~= '' and redis.call('HGET', KEYS[14], id) ~= ARGV[4] then return 'un
 local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[16]})
 if #places > 0 then
   discard(places, KEYS[6], {KEYS[7], KEYS[8], KEYS[9]}, KEYS[11], {id}, now, note, 'cancelled')
-  ended(KEYS[14], KEYS[15], KEYS[16], KEYS[1], KEYS[17], groups, now, {id})
+  ended(KEYS[14], KEYS[15], KEYS[16], KEYS[1], KEYS[17], groups, ARGV[1], {id})
   return 'cancelled'
 end
 local lease_end = redis.call('ZSCORE', KEYS[5], id)

@@ -39,5 +39,5 @@ move({KEYS[1]}, KEYS[2], {now, id}, function()
   if note then note(id, 'expired', deliveries(stored) + 1) end
   redis.call('HDEL', KEYS[3], id) -- last: the receipt is computed from it
 end)
-ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, now, {id})
+ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, ARGV[1], {id})
 return 1

@@ -50,7 +50,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}
   keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + free * begun, lost)
 end)
 if cancelled then
-  ended(KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[8], groups, now, {id})
+  ended(KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[8], groups, ARGV[1], {id})
   return -1
 end
 if due < before then ring(KEYS[8]) end

@@ -50,5 +50,5 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
   end
   keep_deliveries(KEYS[4], id, past + counts, released + 1 - counts, attempts_reset, lost)
 end)
-ended(KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], groups, now, {id}, not cancelled)
+ended(KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], groups, ARGV[1], {id}, not cancelled)
 return cancelled and -1 or now

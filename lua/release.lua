@@ -41,7 +41,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()
   keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + begun, lost)
 end)
 if cancelled then
-  ended(KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[8], groups, now, {id})
+  ended(KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[8], groups, ARGV[1], {id})
   return 0
 end
 ring(KEYS[8])

@@ -51,6 +51,6 @@ move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
   if note then note(id, event, nil, due) end
   start_anew(id, running, event == 'replaced', KEYS[9])
 end)
-if event == 'replaced' then ended(KEYS[17], KEYS[18], KEYS[19], KEYS[1], KEYS[4], groups, now, {id}) end
+if event == 'replaced' then ended(KEYS[17], KEYS[18], KEYS[19], KEYS[1], KEYS[4], groups, ARGV[1], {id}) end
 if due < before then ring(KEYS[4]) end
 return {due, event == 'sent' and 1 or 0}

@@ -43,8 +43,8 @@ for i, id in ipairs(ids) do
   end
 end
 if at ~= 'g' then
-  ended(KEYS[8], KEYS[9], KEYS[10], KEYS[1], KEYS[7], true, now, gone)
-  ended(KEYS[8], KEYS[9], KEYS[10], KEYS[1], KEYS[7], true, now, died, true)
+  ended(KEYS[8], KEYS[9], KEYS[10], KEYS[1], KEYS[7], true, ARGV[1], gone)
+  ended(KEYS[8], KEYS[9], KEYS[10], KEYS[1], KEYS[7], true, ARGV[1], died, true)
 elseif #gone > 0 then
   for key = 9, 11, 2 do redis.call('HDEL', KEYS[key], unpack(gone)) end
 end

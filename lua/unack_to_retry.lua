@@ -67,5 +67,5 @@ if #cancelled > 0 then forget_cancelled(cancelled, KEYS[6], KEYS[4], KEYS[5], KE
 count(KEYS[7], 'lease_lost', #ids)
 ring(KEYS[8])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
-ended(KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[8], groups, now, cancelled)
+ended(KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[8], groups, ARGV[1], cancelled)
 return {#ids, now, grace, left}

@@ -277,7 +277,7 @@ def test_member_that_is_gone_unnoticed_ends_when_its_id_joins_another_group(make
     first = queue.send_group([Outgoing(1, id="a")], THEN)
     client.zrem("delayq:{one-shard}:pending", "a")
     second = queue.send_group([Outgoing(2, id="a", delay=60)], Outgoing("second"))
-    assert [queue.group(each.id).left for each in (first, second)] == [0, 1]
+    assert [group_of(queue, each.id).left for each in (first, second)] == [0, 1]
     assert payloads(queue) == ["then"]
 
 
@@ -323,11 +323,11 @@ def test_message_waits_for_its_own_group_if_an_earlier_one_had_its_id(
     second = queue.send_group(members(1, delay=60), Outgoing("second", id="t"))
     assert queue.cancel_group(first.id) == 0
     running.ack()
-    assert (queue.get("t").state, queue.receive()) == ("held", [])
+    assert (info_of(queue, "t").state, queue.receive()) == ("held", [])
     now.later(60)
     queue.ack(queue.receive())
     assert payloads(queue) == ["second"]
-    assert [queue.group(each.id).left for each in (first, second)] == [0, 0]
+    assert [group_of(queue, each.id).left for each in (first, second)] == [0, 0]
 
 
 def test_cancelled_group_leaves_a_later_message_with_the_id_of_a_member(
@@ -343,7 +343,7 @@ def test_cancelled_group_leaves_a_later_message_with_the_id_of_a_member(
 
     monkeypatch.setattr(QueueCommands, "cancel", cancel_later)
     assert queue.cancel_group("g") == 2
-    assert (queue.get("a").state, queue.get("b")) == ("pending", None)
+    assert (info_of(queue, "a").state, queue.get("b")) == ("pending", None)
 
 
 def test_cancelled_group_ends_its_members(queue: Queue):

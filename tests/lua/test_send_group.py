@@ -73,3 +73,26 @@ def test_thousand_members_are_sent_in_one_call(queue):
     assert len(send(queue, [("last", "+0", b"L"), *((f"m{i}", "+0", b"M") for i in range(1000))])) == 1000
     state = queue.state()
     assert len(state["pending"]) == len(state["members"]) == 1000
+
+
+ENDINGS = {
+    "cancel": lambda queue: queue.cancel("a"),
+    "bury": lambda queue: queue.bury("a", "unwanted"),
+    "purge": lambda queue: queue.purge("pending", "+inf", 10),
+    "replace": lambda queue: queue.replace("a", "+0", b"A"),
+}
+
+
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
+def test_delay_after_the_last_member_is_never_cut_short(queue, end):
+    queue.send_group("team", "c", [("last", "+5", b"L"), ("a", "+0", b"A")], True)
+    queue.now = NOW + 0.25
+    end(queue)
+    assert queue.state()["pending"]["last"] == NOW + 6
+
+
+def test_ledger_says_when_the_message_of_an_empty_group_is_due(queue):
+    queue.given(meta={"events": 100})
+    send(queue, MESSAGES[:1])
+    ((_, fields),) = queue.state()["events"]
+    assert fields["due"] == str(NOW + 5)

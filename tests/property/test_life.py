@@ -65,6 +65,9 @@ PATHS = {
     *(f"edit {how}" for how in ("done", "refused", "without payload")),
     *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
     *("reply repeated", "reply unheard"),
+    *(f"group {how}" for how in ("done", "existing", "DuplicateMessage", "QueueFull", "with then", "without then")),
+    *(f"group is {state}" for state in ("running", "blocked", "done", "cancelled", "unknown")),
+    *("group cancelled", "group forgotten", "send unique QueueFull"),
     *(f"{verb} an occurrence" for verb in ("send", "cancel", "bury", "reschedule", "requeue", "edit")),
 }
 # What fewer than one program in ten does: FEW miss some of it, which depends on the version of Hypothesis.
@@ -78,7 +81,9 @@ SELDOM = {
     ),
     *(f"{verb} to garbage" for verb in ("nack", "release", "reject")),
     "purge ready",
-    *(f"purge {state}" for state in ("dead", "retry")),
+    *(f"purge {state}" for state in ("dead", "retry", "held")),
+    *(f"group is {state}" for state in ("running", "blocked", "cancelled")),
+    *("group QueueFull", "group cancelled", "group forgotten", "send unique QueueFull"),
     *("requeue all", "requeue one", "redrive all", "redrive leaves a payload that is gone", "reschedule dead"),
     *("receive counts cancelled", "edit without payload", "send unique while reserved", "ack then DuplicateMessage"),
 }

@@ -67,7 +67,7 @@ class Beyond:
         )
         if said == "ServerUnreachable":
             return
-        how = said if said == "DuplicateMessage" else "done" if said[1] else "refused"
+        how = said if isinstance(said, str) else "done" if said[1] else "refused"
         self.taken[f"send unique {how}"] += 1
         if is_free and how != "done":
             self.taken["send unique while reserved"] += 1

@@ -8,8 +8,9 @@ from itertools import combinations
 FEATURES = (
     *("rate", "concurrency", "key limit", "unique_for", "replace", "replace while it runs", "expiry", "chain"),
     *("schedule", "shards", "pause", "priorities", "batch", "redrive", "edit", "dead retention", "crash", "lost reply"),
+    *("group", "max_length"),
 )
-REFUSED = {frozenset(("shards", limit)) for limit in ("rate", "concurrency", "key limit")}
+REFUSED = {frozenset(("shards", limit)) for limit in ("rate", "concurrency", "key limit", "max_length")}
 """Pairs that delayq refuses: see `test_queue_with_shards_refuses_limits`."""
 
 PAIRS = {frozenset(pair) for pair in combinations(FEATURES, 2)} - REFUSED

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WAITING = ("pending", "ready", "retry")
-PURGEABLE = ("pending", "ready", "retry", "dead")
+PURGEABLE = ("pending", "ready", "retry", "dead", "held")
 DEFAULT_RETRIES = 5  # for a message whose retries are lost
 
 
@@ -33,6 +33,11 @@ class Clock:
     @property
     def us(self) -> int:
         return self.ms * 1000 + self.micros
+
+    @property
+    def marked_us(self) -> int:
+        """When something is handed out to a program that calls `receive`: an even microsecond."""
+        return self.us - self.us % 2
 
     def after(self, delay_ms: int) -> int:
         """The first whole millisecond at least `delay_ms` from now."""

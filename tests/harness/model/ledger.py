@@ -65,6 +65,9 @@ class Ledger:
         state, tells_due = LEAVES_IN[last["event"]]
         if state == "garbage" and held is None:
             return  # collected
+        if last["event"] == "sent" and not last["due"]:  # it waits for a group, or did so
+            assert (held.state if held else "nothing") in ("held", "pending"), last
+            return
         assert (held.state if held else "nothing") == state, last
         if held is None:
             return

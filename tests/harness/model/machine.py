@@ -21,9 +21,11 @@ from delayq.operations import schedule_chain
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
 from delayq.types import QueueStats
+from tests.harness.model import groups
 from tests.harness.model import model as expected
 from tests.harness.model.beyond import Beyond, due_and_created, told
 from tests.harness.model.features import Met
+from tests.harness.model.grouping import Grouping
 from tests.harness.model.held import PURGEABLE, Clock, Handed, retrying
 from tests.harness.model.ledger import Ledger
 from tests.harness.model.model import Model
@@ -49,7 +51,7 @@ def look(context: QueueContext) -> Operation[int]:
     return sum(map(unwrap, results))
 
 
-class Life(Beyond, Together, RuleBasedStateMachine):
+class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
     """A new queue and its model."""
 
     taken = taken
@@ -88,7 +90,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
             self.configure(mix["numbers"])
         if mix["ledger"]:
             self.queue.configure(events=True)
-            self.model.has_ledger = True
+            self.model.has_ledger, self.model.needs = True, 3
             self.ledger = Ledger(self.client, self.keys)
         self.stored.read()  # that rang
         self.next_work = [math.inf] * self.shards
@@ -389,7 +391,8 @@ def stage(trip: set[str]) -> str:
 
 EXPECTED = (
     *(errors.StaleReceipt, errors.DuplicateMessage, errors.ServerUnreachable, errors.OtherShard, errors.InvalidInput),
-    *(expected.StaleReceipt, expected.DuplicateMessage, expected.OtherShard, expected.InvalidInput),
+    *(errors.QueueFull, groups.QueueFull),
+    *(expected.StaleReceipt, groups.DuplicateMessage, expected.OtherShard, expected.InvalidInput),
 )
 
 

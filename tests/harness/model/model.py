@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from tests.harness.model.groups import DuplicateMessage, Group, Groups, QueueFull
 from tests.harness.model.held import DEFAULT_RETRIES, WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
 from tests.harness.model.watched import Watched
 
@@ -25,10 +26,6 @@ class StaleReceipt(Exception):
     """The delivery is not the current one of its message."""
 
 
-class DuplicateMessage(Exception):
-    """The id exists."""
-
-
 class OtherShard(Exception):
     """A follow-up is on another shard."""
 
@@ -38,7 +35,7 @@ class InvalidInput(Exception):
 
 
 @dataclass
-class Model:
+class Model(Groups):
     """All messages and counters."""
 
     now: Clock
@@ -50,7 +47,12 @@ class Model:
     concurrency: int | None = None
     per_key: int | None = None
     max_dead: int | None = None
+    max_length: int | None = None
+    unbound: bool = False  # an operator has removed the limit
     messages: dict[str, Held] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)  # id -> its group
+    groups: dict[str, Group] = field(default_factory=dict)
+    swept: dict[int, int] = field(default_factory=dict)  # shard -> when its groups were last swept
     counters: Counter[str] = field(default_factory=Counter)
     reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
     schedules: dict[str, Schedule] = field(default_factory=dict)
@@ -58,7 +60,7 @@ class Model:
     has_ledger: bool = False
     paused: int | None = None
     paused_until: int | None = None
-    needs: str = ""
+    needs: int = 0
     heard: bool = True
     lost: str = ""  # the round trip of a claim whose reply was lost: claim, fetch, open or slots
     unfetched: list[list[Claimed]] = field(default_factory=list)  # claims that a client could not fetch
@@ -81,7 +83,14 @@ class Model:
     # -- send ----------------------------------------------------------------------------------------------------------
 
     def send(
-        self, id: str, payload: Any, delay: int, max_retries: int, expires: int | None = None, conflict: str = "ignore"
+        self,
+        id: str,
+        payload: Any,
+        delay: int,
+        max_retries: int,
+        expires: int | None = None,
+        conflict: str = "ignore",
+        is_exempt: bool = False,
     ) -> tuple[int | None, bool]:
         """Returns its due time, None for an existing message that does not wait, and whether it is new."""
         self.recorded = True
@@ -90,6 +99,8 @@ class Model:
             if conflict == "error":
                 raise DuplicateMessage
             return (old.score if old.state in WAITING else None), False
+        if (old is None or old.state == "dead") and not is_exempt and not self.has_room():
+            raise QueueFull
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
         if old is not None and old.state == "unack":
             new.created += 1  # later than any delivery of the old one
@@ -99,6 +110,8 @@ class Model:
             new.released, new.known = old.released, True
         self.messages[id] = new
         self.counters["replaced" if old else "sent"] += 1
+        if old is not None:
+            self.ended(id)
         if conflict == "replace":
             self.leave_out(id)
         return new.score, old is None
@@ -198,10 +211,10 @@ class Model:
             self.of_shard[shard] += 1
             self.deliveries += 1
             m.state, m.delivery = "unack", self.deliveries
-            m.lease_end, m.handed_micros = self.now.ms + lease, self.now.micros
-            claimed.append(Claimed(m, m.delivery, m.score, self.now.us, m.lease_end_us, lease))
+            m.lease_end, m.handed_micros = self.now.ms + lease, self.now.marked_us % 1000
+            claimed.append(Claimed(m, m.delivery, m.score, self.now.marked_us, m.lease_end_us, lease))
         if self.rate and claimed:  # old entries are forgotten bit by bit, even if a longer period is set later
-            self.hand_outs += [self.now.us] * len(claimed)
+            self.hand_outs += [self.now.marked_us] * len(claimed)
             past = sum(at <= self.now.us - self.rate[1] * 1000 for at in self.hand_outs)
             del self.hand_outs[: min(past, 2 * len(claimed))]
         return claimed
@@ -408,6 +421,7 @@ class Model:
         with self.settling(handed):
             del self.messages[handed.id]
             self.counters["acked"] += 1
+            self.ended(handed.id)
 
     def ack_then(self, handed: Handed, then: Sequence[Follower]) -> None:
         if not then:
@@ -422,8 +436,9 @@ class Model:
                 raise DuplicateMessage
             del self.messages[handed.id]
             self.counters["acked"] += 1
+            self.ended(handed.id)
             for each in then:
-                self.send(each.id, each.payload, each.delay, each.max_retries, each.expires, each.conflict)
+                self.send(each.id, each.payload, each.delay, each.max_retries, each.expires, each.conflict, True)
         if self.heard:
             self.let_go(handed.key, handed.number)
         if stale:
@@ -472,6 +487,7 @@ class Model:
             m.released, m.known = m.released + 1, True
         m.state, m.score, m.reason, m.error = "dead", self.now.ms, reason, error or m.error
         self.counters["died"] += 1
+        self.ended(m.id, died=True)
 
     def withdrawn(self, m: Held) -> bool:
         if m.cancelled:
@@ -481,6 +497,7 @@ class Model:
     def discard(self, m: Held, counter: str) -> None:
         self.counters[counter] += 1
         m.state, m.score, m.known, m.error, m.reason = "garbage", self.now.ms, False, None, None
+        self.ended(m.id)
 
     # -- schedules -----------------------------------------------------------------------------------------------------
 
@@ -598,16 +615,17 @@ class Model:
 
     def bury_waiting(self, id: str, reason: str) -> str:
         m = self.messages.get(id)
-        if m is None or m.state not in WAITING:
+        if m is None or m.state not in (*WAITING, "held"):
             return {"unack": "in_flight", "dead": "dead"}.get(m.state if m else "", "unknown")
         m.state, m.score, m.reason = "dead", self.now.ms, reason
         self.counters["died"] += 1
+        self.ended(id, died=True)
         self.leave_out(id)
         return "buried"
 
     def reschedule(self, id: str, delay: int) -> str:
         m = self.messages.get(id)
-        if m is None or m.state not in WAITING:
+        if m is None or m.state not in (*WAITING, "held"):
             return {"unack": "in_flight", "dead": "dead"}.get(m.state if m else "", "unknown")
         m.state, m.score = "pending", self.now.after(delay)
         self.counters["rescheduled"] += 1
@@ -690,7 +708,7 @@ class Model:
         self.paused = self.paused if self.is_paused else self.now.ms
         self.paused_until = None if for_ms is None else self.now.ms + for_ms
         if for_ms is not None:
-            self.needs = "1 0.1.0"
+            self.needs = max(self.needs, 1)
 
     def resume(self) -> None:
         self.paused = self.paused_until = None

@@ -73,6 +73,19 @@ FILL = {
     "retries": st.integers(0, 2),
     "expires": st.sampled_from([None, None, 1]),
 }
+MEMBER = {
+    "id": IDS,
+    "delay": DELAYS,
+    "expires": st.sampled_from([None, None, 1, 5000]),
+    "retries": st.integers(0, 1),
+}
+GROUPS = st.sampled_from("gh")
+GROUP = {
+    "name": GROUPS,
+    "members": st.lists(st.fixed_dictionaries(MEMBER), max_size=3, unique_by=_id_of),
+    "then": st.none() | st.fixed_dictionaries(MEMBER | {"id": st.sampled_from("abctu")}),
+    "continues": st.booleans(),
+}
 KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "send": (5, MESSAGE | SEND | {"state": st.sampled_from([None, *STATES, "unack", "unack", "schedule"])}),
     "fill": (4, FILL),
@@ -81,6 +94,11 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         {"id": st.sampled_from("ef"), "delay": DELAYS, "conflict": st.sampled_from(["ignore", "error"])}
         | {"retries": st.integers(0, 2), "unique": UNIQUE},
     ),
+    "bound": (2, {"most": st.sampled_from([None, 1, 2, 3, 5])}),
+    "send_group": (5, GROUP),
+    "cancel_group": (1, {"name": GROUPS}),
+    "look_at_group": (1, {"name": GROUPS}),
+    "sweep": (1, {"later": st.sampled_from([0, 0, 3_700_000])}),
     "receive": (8, {"ahead": st.booleans(), "limit": SOME, "lease": LEASES, "lost": st.sampled_from([0, 0, 1, 2])}),
     "batch": (4, {"ahead": st.booleans(), "limit": st.integers(2, 4), "lease": LEASES, "verdicts": VERDICTS}),
     "serve": (

@@ -16,12 +16,12 @@ from tests.harness.model.model import Model
 
 READ = """
 local found, rang = {}, redis.call('DEL', KEYS[1])
-for i = 2, 8 do found[#found + 1] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
-for i = 9, 13 do found[#found + 1] = redis.call('HGETALL', KEYS[i]) end
-return {rang, redis.call('SMEMBERS', KEYS[14]), redis.call('KEYS', ARGV[1]), unpack(found)}
+for i = 2, 9 do found[#found + 1] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
+for i = 10, 17 do found[#found + 1] = redis.call('HGETALL', KEYS[i]) end
+return {rang, redis.call('SMEMBERS', KEYS[18]), redis.call('KEYS', ARGV[1]), unpack(found)}
 """
 ZSETS = (*STATES, "armed")
-HASHES = ("attempts", "errors", "reasons", "stats", "meta")
+HASHES = ("attempts", "errors", "reasons", "members", "groups", "rosters", "stats", "meta")
 
 NOTED = (
     *(b":consumers", b":crew", b":samples:minute", b":samples:ten", b":timer", b":watch"),
@@ -56,8 +56,10 @@ class Stored:
             }
             for name in HASHES:
                 part[name] = {key.decode(): value.decode() for key, value in flat.pop(0).items()}
+            part["meta"].pop("packed", None)  # how much of the ledger is packed
             part["meta"].pop("since", None)  # tests/lua/test_open_queue.py checks it
             part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
+            part["groups"].pop("", None)  # where the sweep is
             part["cancelled"] = {id.decode() for id in cancelled}
             part["keys"] = {key.decode() for key in keys if not key.endswith(NOTED)}
             for name, held in part.items():
@@ -79,40 +81,44 @@ def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
         state: {m.id: raw_score(m) for m in inside if m.state == state} for state in STATES
     }
     zsets["armed"] = {name: each.armed * 1000 for name, each in model.schedules.items()}
-    meta = {"format": "1", "shards": str(model.shards)} if model.recorded else {}
-    if model.has_ledger:
-        meta["events"] = "100000"
-    if model.paused is not None:
-        meta["paused"] = str(model.paused)
-    if model.paused_until is not None:
-        meta["paused_until"] = str(model.paused_until)
-    if model.needs:
-        meta["needs"] = model.needs
-    if model.max_dead is not None:
-        meta["max_dead"] = str(model.max_dead)
-    if model.rate:
-        meta["rate"], meta["period_ms"] = map(str, model.rate)
-    if model.concurrency is not None:
-        meta["concurrency"] = str(model.concurrency)
-    if model.per_key is not None:
-        meta["per_key"] = str(model.per_key)
     hashes = {
         "attempts": {m.id: f"{m.past}.{m.released}.{m.attempts_reset}.{m.lost}" for m in inside if m.known},
         "errors": {m.id: m.error for m in inside if m.error},
         "reasons": {m.id: m.reason for m in inside if m.reason},
+        "members": model.members,
+        "groups": {name: group.stored for name, group in model.groups.items()},
+        "rosters": {name: "\n".join(group.roster) for name, group in model.groups.items()},
         "stats": {name: count for name, count in model.counters.items() if count},
-        "meta": meta,
+        "meta": meta_of(model),
     }
     cancelled = {m.id for m in inside if m.cancelled and m.state == "unack"}
     return zsets | hashes | {"cancelled": cancelled, "keys": {*names(model, shards, zsets | hashes, cancelled)}}
 
 
+def meta_of(model: Model) -> dict[str, str]:
+    """The record of the queue."""
+    meta = {"format": str(min(2, max(1, model.needs))), "shards": str(model.shards)} if model.recorded else {}
+    for name in ("paused", "paused_until", "max_dead", "max_length", "concurrency", "per_key"):
+        if (value := getattr(model, name)) is not None:
+            meta[name] = str(value)
+    if model.has_ledger:
+        meta["events"] = "100000"
+    if model.needs:
+        meta["needs"] = f"{model.needs} 0.1.0"
+    if model.unbound:
+        meta["removed:max_length"] = "1"
+    if model.rate:
+        meta["rate"], meta["period_ms"] = map(str, model.rate)
+    return meta
+
+
 def names(model: Model, shards: Sequence[QueueKeys], structures: dict[str, Any], cancelled: set[str]) -> set[str]:
     """The names of the keys that must exist."""
     found: set[str] = set()
-    for name in (*STATES, "attempts", "errors", "reasons"):
+    for name in (*STATES, "attempts", "errors", "reasons", "members", "groups", "rosters"):
         found |= {str(getattr(shards[model.home_of(id)], name)) for id in structures[name]}
     found |= {shards[model.home_of(id)].cancelled for id in cancelled}
+    found |= {shards[home].groups for home in model.swept}
     found |= {shards[model.home_of(m.id)].message(m.id) for m in model.messages.values() if m.has_payload}
     found |= {shards[model.home_of(id)].unique(id) for id in model.reserved}  # until Redis drops it by its own clock
     if model.schedules:

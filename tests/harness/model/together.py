@@ -18,6 +18,7 @@ from delayq.operations.upkeep import clean_up
 from delayq.runtime.batch_pool import handled
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
 from tests.harness.model.beyond import due_and_created, told
+from tests.harness.model.groups import QueueFull
 from tests.harness.model.held import Clock, Handed, Plan, retrying
 from tests.harness.model.model import Model, StaleReceipt
 from tests.harness.model.replies import LostReplies
@@ -157,8 +158,20 @@ class Together:
         self.both(
             "fill",
             lambda: [due_and_created(sent) for sent in self.queue.send_many(outgoing)],
-            lambda: [told(self.model.send(id, payload, delay, retries, expires)) for id in ids],
+            lambda: self.model_sends(ids, payload, delay, retries, expires),
         )
+
+    def model_sends(self, ids: list[str], *options: Any) -> list[tuple[Any, bool]]:
+        """All that the queue has room for are stored, even if there is none for the others."""
+        sent, unsent = [], 0
+        for id in ids:
+            try:
+                sent.append(told(self.model.send(id, *options)))
+            except QueueFull:
+                unsent += 1
+        if unsent:
+            raise QueueFull
+        return sent
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
