@@ -495,8 +495,8 @@ def test_trimmed_events_are_counted(queue: Queue, redis_server: RedisServer, red
     place, _ = step(reader, reader.initialOffset())
     queue.send_many(Outgoing(n) for n in range(600))
     key = queue._context.shards[1].keys.events
-    *_, last = redis_client.xrange(key) or ()
-    fields: list[Any] = [word for pair in last[1].items() for word in pair]
+    stored: Any = redis_client.xrange(key)
+    fields: list[Any] = [word for pair in stored[-1][1].items() for word in pair]
     left = packed_events.count(fields)
     redis_client.xtrim(key, maxlen=1, approximate=False)
     with structlog.testing.capture_logs() as logs:
