@@ -250,6 +250,9 @@ class Topic:
 
         Args:
             records: one or several, as they were read, or their ids (in a topic of a single shard).
+
+        Raises:
+            InvalidInput: this is the ledger of a queue, whose events cannot be deleted one by one.
         """
         return self._executor.execute(trim.delete(self._context, records))
 

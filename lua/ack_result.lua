@@ -19,7 +19,7 @@
 -- ARGV[2..]           nine per message, 1..100 of them: id, receipt, then what `keep_result` is given
 -- Returns  1 per message, or 0 where the receipt does not match the running delivery, in the same order
 -- Cost     O(n log m)
-local now, results, done = clock(ARGV[1]), {}, {}
+local now, results, done, attempts = clock(ARGV[1]), {}, {}, {}
 local note, needs = ledger(KEYS[6], KEYS[7], now)
 local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
 for i = 2, #ARGV, 9 do
@@ -32,12 +32,12 @@ for i = 2, #ARGV, 9 do
     local envelope = redis.call('GET', payload)
     keep_result(envelope, record, KEYS[8], id, now, given)
     redis.call('UNLINK', payload)
-    if note then note(id, 'acked', deliveries(stored) + 1) end
     redis.call('HDEL', KEYS[3], id)
     redis.call('SREM', KEYS[4], id)
     end_delivery(KEYS[1], KEYS[2], KEYS[5], id) -- last: the receipt is computed from it
-    done[#done + 1] = id
+    done[#done + 1], attempts[#done + 1] = id, deliveries(stored) + 1
   end
 end
+if note then note(done, 'acked', attempts) end
 ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, ARGV[1], done)
 return results

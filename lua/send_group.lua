@@ -62,6 +62,8 @@ if n > 0 then put(KEYS[1], entries) end
 if waits == 1 and #dues > 0 then put(KEYS[11], {now, follows}) end
 if n > 0 then redis.call('ZREM', KEYS[2], unpack(ids)) end
 if n > 0 then count_stored(KEYS[3], 'sent', n, largest) end
-for i = 1, note and n or 0 do note(ids[i], 'sent', nil, dues[i - waits] or entries[2 * n - 1], nil, 'of group ' .. name) end
+local reason, alone = 'of group ' .. name, n == 1 and entries[1] or nil -- due at once if it waits for none
+if note and waits == 1 then note(ids[1], 'sent', nil, alone, nil, reason) end
+if note then note(roster, 'sent', nil, dues, nil, reason) end
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return dues
