@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from delayq import Queue
 from delayq.errors import InvalidInput, StaleReceipt
-from delayq.model.handler_progress import MAX_TEXT, HandlerProgress
+from delayq.model.handler_progress import EVERY_SECONDS, MAX_TEXT, HandlerProgress
 from tests.contract.conftest import Now
 
 
@@ -57,7 +58,7 @@ def test_progress_is_written_once_a_second(queue: Queue):
     for number in range(5):
         message.progress(number)
     assert reported(queue) == (0, None, "")
-    message.next_report -= 1
+    time.sleep(EVERY_SECONDS)
     message.progress(5.5)
     assert reported(queue) == (5.5, None, "")
 
@@ -71,7 +72,7 @@ def test_next_delivery_does_not_show_the_progress_of_a_lost_one(queue: Queue, no
     assert reported(queue) is None
     (key,) = keys(client)
     assert 0 < client.pttl(key) <= 86_400_000
-    lost.next_report = 0
+    time.sleep(EVERY_SECONDS)
     with pytest.raises(StaleReceipt, match="no longer ours"):
         lost.progress(10)
     assert reported(queue) is None
