@@ -44,6 +44,8 @@ def test_schedule_runs_a_task(invoke: Invoke, queue: Queue):
         assert result.exit_code == 0, result.output
     found = [(each.task, each.schedule, each.payload, each.max_retries) for each in queue.peek()]
     assert sorted(found, key=str) == [("welcome", "one", {"user_id": 42}, 7), ("welcome", "two", {}, 7)]
+    lines = invoke("cron", "list", "emails").stdout.splitlines()
+    assert (lines[0].split()[-1], [each.split()[-1] for each in lines[1:]]) == ("task", ["welcome", "welcome"])
 
 
 @pytest.mark.parametrize("payload", ["hello", "42", "[1]", "null"])
