@@ -132,14 +132,11 @@ class FairDispatcher:
     def refuse(self, lane: QueueLane[Any], is_refused: bool) -> None:
         """Note whether a lane must be woken when it has room; the caller holds the lock.
 
-        Without strict priority, one with waiting messages needs no place in the queue: it has room once some of them
-        have begun.
+        One with waiting messages too: its share grows when another queue has nothing left.
         """
         lane.is_refused = is_refused
         bit = 1 << lane.number
-        self._refused = (
-            self._refused | bit if is_refused and (self._strict or not lane.waiting) else self._refused & ~bit
-        )
+        self._refused = self._refused | bit if is_refused else self._refused & ~bit
 
     def grant(self) -> None:
         """Start the messages that may start, and wake lanes that have room now; the caller holds the lock."""

@@ -140,6 +140,10 @@ def test_work_for_a_message_does_not_grow_with_the_number_of_queues(
 
 @pytest.mark.parametrize("strict", [False, True], ids=["weights", "strict"])
 @given(due=st.lists(st.integers(0, 4), min_size=2, max_size=9), steps=st.lists(st.tuples(*[st.integers(0, 9)] * 2)))
+@example(
+    due=[3, 1, 2, 0, 4, 4, 1, 3, 2],
+    steps=[*zip([9, 9, 2, 1, 9, 2, 0, 9, 9, 7, 6, 6, 6], [7, 4, 8, 9, 9, 9, 9, 2, 8, 3, 3, 9, 3], strict=True)],
+)
 @example(due=[0, 0, 1, 4, 4], steps=[(0, 6), (4, 6), (0, 0)])
 def test_no_queue_waits_for_room_that_there_is(strict: bool, due: list[int], steps: list[tuple[int, int]]):
     """Whatever comes and ends: when all woken lanes have looked, none sleeps that has room, and the sums are right."""
