@@ -174,6 +174,13 @@ def test_report_of_a_group_runs_after_all_parts(run: Run):
     assert report == "report on 3 parts"
 
 
+def test_program_gets_what_its_tasks_return_or_raise(run: Run):
+    lines = run("results.py").splitlines()
+    assert lines[:2] == ["Paris: 105.4", "Atlantis: KeyError, not-retried"]
+    assert lines[2].startswith("Rome: ")
+    assert lines[3:] == ["Paris took 2 attempts"]
+
+
 def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     printed = run("chain.py")
     for order in ("order-1", "order-2", "order-3"):

@@ -28,7 +28,10 @@ BAD = {
 }
 TYPES = {"number", "bytes"}
 FOREIGN = {("Group.remove_consumer", "name")}  # another program may have given its consumer any name
-SURELY = {"payload": "x", "when": "* * * * *", "plan": "* * * * *", "delay": 1, "consumer": "c", "name": "a", "id": "a"}
+SURELY = {
+    **{"payload": "x", "messages": [], "when": "* * * * *", "plan": "* * * * *", "delay": 1},
+    **{"consumer": "c", "name": "a", "id": "a"},
+}
 
 
 def parts(api: ModuleType, client: Any, run: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:

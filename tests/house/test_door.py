@@ -132,7 +132,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "delayq.operations.topics.reclaim.Reclaimed": "with reclaim",
         "delayq.operations.topics.reclaim.reclaim": "says also how many ghosts were cleared",
     },
-    "delayq.web.jobs": {
+    "delayq.web.job_work": {
         "delayq.operations.garbage": "collects in steps, so that it can be stopped",
         "delayq.operations.bulk.actions": "acts in steps, so that it can be stopped",
         "delayq.operations.bulk.purge": "purges in steps, so that it can be stopped",
