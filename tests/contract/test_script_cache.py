@@ -151,7 +151,7 @@ class Trip:
     def make(self) -> list[Any]:
         self._said = []
         scripts = self.queue._context.shards[0]
-        self.queue._executor.execute(steps([scripts.pending_to_ready(), scripts.stats()]))
+        self.queue.execute(lambda _: steps([scripts.pending_to_ready(), scripts.stats()]))
         return self._said
 
 
