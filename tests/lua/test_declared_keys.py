@@ -40,7 +40,7 @@ def test_undeclared_key_would_be_refused(queue, body):
 # -- the source --------------------------------------------------------------------------------------------------------
 
 KEY = re.compile(r"KEYS\[[^\]]+\]|unpack\(KEYS(, *\d+)?\)")
-COMMAND = re.compile(r"redis\.p?call\('(?!TIME')\w+', *((?:unpack\([^)]*\)|[^,()])+)[,)]")
+COMMAND = re.compile(r"redis\.p?call\('(?!TIME')\w+', *(?:'STREAM', *)?((?:unpack\([^)]*\)|[^,()])+)[,)]")
 FUNCTION = re.compile(r"^local function (\w+)\((.*?)\)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
 ASSIGNMENT = re.compile(r"^\s*(?:local )?([^=\n]+?) = ([^=\n]+?)\s*$", re.MULTILINE)
 

@@ -11,6 +11,8 @@ from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
 from tests.harness.tree import LUA
 
 NEEDS = {"needs": "1 0.1.0"}
+(LINE,) = re.findall(r"^local NEEDS = \{(.*)\}$", (LUA / "prelude.lua").read_text(), re.MULTILINE)
+VERSIONS = re.findall(r"'([^']*)'", LINE)
 
 
 def test_pause_is_recorded_with_its_time(queue):
@@ -99,7 +101,7 @@ def test_pause_if_running_does_not_change_an_existing_pause(queue):
 # -- what the data need ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [3, 99])
+@pytest.mark.parametrize("number", [len(VERSIONS) + 1, 99])
 def test_queue_that_needs_a_newer_client_hands_out_nothing_and_lets_deliveries_be_settled(queue, number):
     receipts = {}
     for each in "abc":
@@ -135,7 +137,6 @@ def test_queue_that_needs_what_this_client_knows_is_served(queue, needs):
 
 
 def test_versions_that_features_need_are_no_newer_than_this_one():
-    (versions,) = re.findall(r"^local NEEDS = \{(.*)\}$", (LUA / "prelude.lua").read_text(), re.MULTILINE)
-    named = [tuple(map(int, version.split("."))) for version in re.findall(r"'([^']*)'", versions)]
+    named = [tuple(map(int, version.split("."))) for version in VERSIONS]
     assert named == sorted(named)
     assert named[-1] <= tuple(map(int, re.findall(r"\d+", delayq.__version__)[:3]))

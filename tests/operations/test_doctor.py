@@ -21,7 +21,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def queue(redis_client: redis.Redis, now: list[float]) -> Iterator[Queue]:
-    """A queue with a message in each state, named after it."""
+    """A queue with a message in each state but held, named after it."""
     with Queue("jobs", redis=redis_client, clock=lambda: now[0], max_retries=9) as queue:
         queue.send_many([Outgoing(state, id=state) for state in ("unack", "retry", "dead", "garbage", "released")])
         messages = {message.id: message for message in queue.receive()}
@@ -35,10 +35,11 @@ def queue(redis_client: redis.Redis, now: list[float]) -> Iterator[Queue]:
 
 
 def test_healthy_queue_has_no_findings(queue: Queue, redis_client: redis.Redis):
+    queue.send_group([Outgoing("member", delay=60)], Outgoing("held", id="held"))
     before = states(redis_client)
     assert sorted(set(before.values())) == sorted(STATES)
     report = examine(queue, repair=True)
-    assert (report.healthy, of_queue(report), report.messages, report.shards) == (True, [], 6, 1)
+    assert (report.healthy, of_queue(report), report.messages, report.shards) == (True, [], 8, 1)
     assert states(redis_client) == before
 
 
