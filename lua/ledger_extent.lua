@@ -13,7 +13,7 @@
 --          continue; from where, '' at its end}
 -- Cost     O(1), or O(1,000) to search
 if redis.call('EXISTS', KEYS[2]) == 0 then return {0, {}, '0-0', 0, 0, 0, ''} end
-local stream, excess = {}, counted(KEYS[1], 'packed')
+local stream, excess = {}, tonumber(redis.call('HMGET', KEYS[1], 'packed')[1] or 0) or 0 -- not HGET: Spark's readers may not
 local info = redis.call('XINFO', 'STREAM', KEYS[2])
 for i = 1, #info, 2 do stream[info[i]] = info[i + 1] end
 local before, from = 0, ''

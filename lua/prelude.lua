@@ -365,7 +365,7 @@ end
 -- ever have; nil if up to a thousand entries of one event come first, and -1 if the user may not read them. Searched is
 -- from `packed_from`, before which no packed entry is left. Return also from where to continue.
 local function exceeded(meta, events, excess, from)
-  from = from or redis.call('HGET', meta, 'packed_from') or '-'
+  from = from or redis.call('HMGET', meta, 'packed_from')[1] or '-' -- see `ledger_extent`
   for i = 0, 10 do
     local count = i == 0 and 1 or 100
     local page = redis.pcall('XRANGE', events, from, '+', 'COUNT', count)

@@ -141,7 +141,7 @@ OWN: dict[str, tuple[Story, ...]] = {
 }
 SCRIPTS = {
     "spark_writer": "send_unique",
-    "spark_reader": "stats topics/extent topics/range",
+    "spark_reader": "stats ledger_extent topics/extent topics/range",
     "spark_topic_reader": "topics/extent topics/range topics/due topics/append",
 }
 

@@ -263,7 +263,7 @@ PLACES = {
     "group": "billing",
     "id": "held",
     "schedule": "daily",
-    "task": "1",
+    "job": "1",
     "letter": "1-0",
     "file": "live.js",
 }

@@ -46,9 +46,12 @@ async def stop(request: Request) -> Response:
 
 async def former(request: Request) -> Response:
     """Lead from the path that jobs had when they were called tasks."""
-    server, job_id = request.path_params["server"], request.path_params.get("job")
-    known = render.url(request, "jobs", server=server)
-    return RedirectResponse(render.url(request, "job", server=server, job=job_id) if job_id else known, 308)
+    if "job" in request.path_params:
+        found = job_of(request)  # an address is only shown if it leads to a job: another one may hold a password
+        to = render.url(request, "job", server=found.server, job=found.id)
+    else:
+        to = render.url(request, "jobs", server=path_params.server_of(request).name)
+    return RedirectResponse(to, 308)
 
 
 async def _parts(request: Request, found: BackgroundJob) -> AsyncGenerator[LivePart, None]:
