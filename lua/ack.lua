@@ -41,7 +41,7 @@ for i = 1, n do
 end
 if #done == 0 then return results end
 local noted, note, needs = {}, ledger(KEYS[6], KEYS[7], ARGV[1])
-local groups = grouped(KEYS[8], KEYS[9], KEYS[10], needs)
+local groups = grouped(KEYS[8], KEYS[9], KEYS[10], KEYS[11], needs)
 redis.call('UNLINK', unpack(keys))
 local ids, numbers = {}, {}
 for i, id in ipairs(note and done or {}) do

@@ -21,7 +21,7 @@
 -- Cost     O(n log m)
 local now, results, done, attempts = clock(ARGV[1]), {}, {}, {}
 local note, needs = ledger(KEYS[6], KEYS[7], now)
-local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], KEYS[12], needs)
 for i = 2, #ARGV, 9 do
   local id = ARGV[i]
   local ours, stored = held(KEYS[1], KEYS[2], id, ARGV[i + 1])

@@ -52,7 +52,7 @@ end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
 local kept, note, needs = last < #ARGV and (redis.call('GET', KEYS[13]) or ''), ledger(KEYS[14], KEYS[15], now)
-local groups = grouped(KEYS[17], KEYS[18], KEYS[19], needs)
+local groups = grouped(KEYS[17], KEYS[18], KEYS[19], KEYS[1], needs)
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 redis.call('ZREM', KEYS[6], NOBODY) -- after this write, maxmemory refuses no other
 if kept then keep_result(kept, KEYS[#KEYS - 1], KEYS[#KEYS], done, now, ARGV, last + 1) end

@@ -36,7 +36,7 @@ if not limit then return {} end
 probe()
 local verdicts, counts, over, held_back, now, micros = {}, {}, {}, 0, clock(ARGV[1])
 local net, note, needs = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
-local groups, most = grouped(KEYS[16], KEYS[17], KEYS[18], needs), math.ceil(4000 / #ARGV)
+local groups, most = grouped(KEYS[16], KEYS[17], KEYS[18], KEYS[2], needs), math.ceil(4000 / #ARGV)
 for i = 4, #ARGV, 4 do
   local key, id, given, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local slot = key .. '\0' .. given .. '\0' .. id

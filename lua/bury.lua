@@ -28,7 +28,7 @@ if #places == 0 then
   return redis.call('ZSCORE', KEYS[4], id) and 'dead' or 'unknown'
 end
 local note, needs = ledger(KEYS[8], KEYS[9], now)
-local groups = grouped(KEYS[10], KEYS[11], KEYS[12], needs)
+local groups = grouped(KEYS[10], KEYS[11], KEYS[12], KEYS[1], needs)
 move(places, KEYS[4], {now, id}, function()
   redis.call('HSET', KEYS[6], id, ARGV[3])
   count(KEYS[7], 'died', 1)

@@ -31,7 +31,7 @@
 -- Returns  'cancelled', 'stopping', 'in_flight' or 'unknown'
 -- Cost     O(log n)
 local now, id, note, needs = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
-local groups = grouped(KEYS[14], KEYS[15], KEYS[16], needs)
+local groups = grouped(KEYS[14], KEYS[15], KEYS[16], KEYS[1], needs)
 if ARGV[4] ~= '' and redis.call('HGET', KEYS[14], id) ~= ARGV[4] then return 'unknown' end
 local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[16]})
 if #places > 0 then

@@ -27,7 +27,7 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note, needs = ledger(KEYS[7], KEYS[8], now)
-local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], KEYS[12], needs)
 for at = 14, #KEYS, 3 do
   local envelope, given = redis.call('GET', KEYS[at]), {unpack(ARGV, 4)}
   keep_result(envelope, KEYS[at + 1], KEYS[at + 2], id, now, given)

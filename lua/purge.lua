@@ -29,7 +29,7 @@ most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end
 probe()
 local ids, note, needs = redis.call('ZRANGE', KEYS[1], 0, most - 1), ledger(KEYS[7], KEYS[8], now)
-local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], KEYS[12], needs)
 discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], ids, now, note, 'purged')
 ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, ARGV[1], ids)
 return most

@@ -30,7 +30,7 @@ local id, begun = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local cancelled, note, needs = redis.call('SISMEMBER', KEYS[6], id) == 1, ledger(KEYS[10], KEYS[11], now)
-local groups = grouped(KEYS[12], KEYS[13], KEYS[14], needs)
+local groups = grouped(KEYS[12], KEYS[13], KEYS[14], KEYS[15], needs)
 local past, released, attempts_reset, lost = deliveries(stored)
 local due = cancelled and now or math.min(now, tonumber(ARGV[4]))
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()

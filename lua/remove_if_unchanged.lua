@@ -31,7 +31,7 @@ for i, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
 end
 if #found == 0 then return results end
 local note, needs = ledger(KEYS[7], KEYS[8], now)
-local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], KEYS[12], needs)
 discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], found, now, note, 'purged', 'drained')
 ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, ARGV[1], found)
 return results

@@ -33,7 +33,7 @@ local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local places, note, needs, max_length =
   where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[19], KEYS[8]}), ledger(KEYS[14], KEYS[15], now, true)
-local groups = grouped(KEYS[17], KEYS[18], KEYS[19], needs)
+local groups = grouped(KEYS[17], KEYS[18], KEYS[19], KEYS[1], needs)
 local is_added = (places[1] or KEYS[8]) == KEYS[8]
 if is_added and max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[19]) <= 0 then
   return {-1 - max_length, 0}

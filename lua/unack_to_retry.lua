@@ -41,7 +41,7 @@ local ids, attempts, errors, retries, cancelled, since = {}, {}, {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
 local stored = redis.call('HMGET', KEYS[4], unpack(ids))
 local cancels, note, needs = redis.call('EXISTS', KEYS[6]) == 1, ledger(KEYS[9], KEYS[10], now)
-local groups = grouped(KEYS[13], KEYS[14], KEYS[15], needs)
+local groups = grouped(KEYS[13], KEYS[14], KEYS[15], KEYS[16], needs)
 for i, id in ipairs(ids) do
   local past, released, attempts_reset, times = deliveries(stored[i])
   local due = math.floor(math.max(0, lost[2 * i]))

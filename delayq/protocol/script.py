@@ -12,6 +12,7 @@ _WRITES = frozenset(
     {"DEL", "UNLINK", "SET", "MSET", "PEXPIRE", "HSET", "HDEL", "HINCRBY", "SADD", "SREM", "XADD", "XACK", "XDEL"}
     | {"ZADD", "ZREM", "ZRANGESTORE", "ZREMRANGEBYRANK"}
 )
+_OF_GROUPS = {"members", "groups", "held", "pending"}
 _LOOKS = {"zset": "ZSCORE", "hash": "HGET", "set": "SISMEMBER"}
 
 
@@ -50,21 +51,22 @@ def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tu
     It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
     the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to
     the key of that name; with "none", nothing is checked. If the script asks whether it is `grouped`, that checks the
-    key `members`, those after it, and what `ended` does with them: only queues with groups pay for it.
+    key `members`, those of groups after it, and what `ended` does with them: only queues with groups pay for it.
     """
     if not re.search(r"^-- State .*->", header, re.MULTILINE):
         return text
     only = re.search(r"^-- Probes +(\w+)", header, re.MULTILINE)
     lines = []
-    names = [name for _, name, _ in keys]
-    for number, name, kind in keys[: names.index("members")] if "grouped(" in text else keys:
-        if only and name != only[1]:
+    first = [name for _, name, _ in keys].index("members") if "grouped(" in text else len(keys)
+    for position, (number, name, kind) in enumerate(keys):
+        if (only and name != only[1]) or (position >= first and name in _OF_GROUPS):
             continue
         if kind in _LOOKS:
             lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")
         elif kind == "stream" and name != "events":  # `ledger` checks it if needed
             lines.append(f"redis.call('XLEN', KEYS[{number}])")
-    checked = [each for each in paragraphs if not re.search(r"^local function ended\(", each, re.MULTILINE)]
+    later = r"^local function (?:ended|grouped)\(" if "grouped(" in text else r"(?!)"  # `grouped` checks these
+    checked = [each for each in paragraphs if not re.search(later, each, re.MULTILINE)]
     used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(checked, text))) & _WRITES
     if used and not only:
         lines.append("check_rights('" + "', '".join(sorted(used)) + "')")

@@ -116,7 +116,7 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "slots": {"k\00.0.0.0-1\0x": 0, "k\00.0.0.0-0\0u": 0},
     "waiting": {f"k\0{NOW - 9:015}\0p": 0},
     "parked": {"p": f"{NOW} {NOW - 9}"},
-    "meta": {"per_key": 1},
+    "meta": STATE["meta"] | {"per_key": 1},
 }
 
 READ_ONLY = {
