@@ -29,8 +29,14 @@ BAD = {
 TYPES = {"number", "bytes"}
 FOREIGN = {("Group.remove_consumer", "name")}  # another program may have given its consumer any name
 SURELY = {
-    **{"payload": "x", "messages": [], "when": "* * * * *", "plan": "* * * * *", "delay": 1},
-    **{"consumer": "c", "name": "a", "id": "a"},
+    "payload": "x",
+    "messages": [],
+    "when": "* * * * *",
+    "plan": "* * * * *",
+    "delay": 1,
+    "consumer": "c",
+    "name": "a",
+    "id": "a",
 }
 
 

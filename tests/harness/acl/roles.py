@@ -78,6 +78,10 @@ def corrects(mine: Queue, root: Queue) -> None:
     root.send("x", id="b")
     assert [message.id for message in root.receive()] == ["b"]
     assert mine.cancel("b") == "in_flight"
+    root.send("x", id="c")
+    for scripts in root._context.shards:
+        act(root, scripts.pending_to_ready(), scripts.ready_to_unack(1, 60_000, "c", "a" * 32))  # as a consumer does
+    assert mine.cancel("c", running=True) == "stopping"
     moved = root.schedules.add("tick", "@daily").next_id or ""
     forget_scripts(root)
     assert mine.reschedule(moved, delay=10**8) == "rescheduled"
