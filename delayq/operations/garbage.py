@@ -31,8 +31,9 @@ def purge_old(context: QueueContext) -> Operation[bool]:
 
 def find(context: QueueContext) -> Operation[Found]:
     """Return some garbage of each shard; garbage on an unavailable shard has to wait."""
-    pages = yield [scripts.page("garbage", MAX_IDS) for scripts in context.shards]
-    return [(scripts, ids) for scripts, ids in zip(context.shards, pages, strict=True) if isinstance(ids, list) and ids]
+    shards = context.shards  # a claim beside this may learn that there are others
+    pages = yield [scripts.page("garbage", MAX_IDS) for scripts in shards]
+    return [(scripts, ids) for scripts, ids in zip(shards, pages, strict=True) if isinstance(ids, list) and ids]
 
 
 def delete(garbage: Found) -> Operation[bool]:

@@ -57,10 +57,10 @@ def poll_idle(context: QueueContext, name: str, most_ms: int) -> Operation[Sleep
 
     An unavailable shard counts as work: the claim that follows raises the error.
     """
-    asked = time.monotonic()
-    asks = [context.watch.asks(scripts.keys.meta) for scripts in context.shards]
-    results = yield [scripts.poll_idle(name, most_ms) for scripts in context.shards]
-    for scripts, since, result in zip(context.shards, asks, results, strict=True):
+    asked, shards = time.monotonic(), context.shards
+    asks = [context.watch.asks(scripts.keys.meta) for scripts in shards]
+    results = yield [scripts.poll_idle(name, most_ms) for scripts in shards]
+    for scripts, since, result in zip(shards, asks, results, strict=True):
         if not isinstance(result, DelayqError):
             context.watch.answered(scripts.keys.meta, since)
     yield from key_slots.look_through(context)  # messages that it releases ring the bell

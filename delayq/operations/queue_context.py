@@ -226,7 +226,7 @@ class QueueContext(RecordedContext[QueueCommands]):
 
     def look_again(self) -> None:
         """Check the record in Redis again before the next operation."""
-        self.open_until = 0.0
+        self.open_until = -math.inf
 
     def _tell_loss(self) -> Operation[None]:
         """Log that the queue's record was replaced or is gone, and leave a note for the doctor if that is allowed."""

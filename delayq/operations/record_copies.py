@@ -5,6 +5,7 @@ The first shard has it. Each other one has a copy, for clients that begin while 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -45,7 +46,7 @@ class RecordedContext(Generic[C]):
     def _forget_record(self) -> None:
         self._recorded = False
         self._since = b""
-        self.open_until = 0.0
+        self.open_until = -math.inf
         self._use_shards(1)
 
     def _make(self, number: int) -> C:
@@ -82,7 +83,7 @@ class RecordedContext(Generic[C]):
         if record.shards != len(self.shards):
             self._use_shards(record.shards)
         self._recorded, self._since = bool(record.recorded), record.since
-        self.open_until = time.monotonic() + seconds if self._recorded else 0.0
+        self.open_until = time.monotonic() + seconds if self._recorded else -math.inf
 
     def _use_shards(self, count: int) -> None:
         self.shards = [self._make(number) for number in range(count)]

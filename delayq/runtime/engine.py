@@ -303,12 +303,8 @@ class ConsumerEngine(BaseEngine[D]):
 
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
-        if not self._stops.left():
-            yield from self._stops.look()
-        try:
-            yield from self._presence.report(self._name)
-        except ServerError as error:
-            log.debug("consumer not recorded", queue=self._context.name, consumer=self._name, error=str(error))
+        stopping = None if self._stops.left() else self._stops.look()
+        yield from gather(stopping, self._presence.report(self._name))  # neither is worth an outage
 
     def _settle_large(self) -> Effects[None]:
         """Settle an outcome that may break its connection, in its own round trip, whose failure is not an outage."""
