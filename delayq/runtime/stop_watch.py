@@ -53,7 +53,7 @@ class StopWatch(Generic[D]):
         return max(0.0, young, self._next - now)
 
     def look(self) -> Operation[None]:
-        """Stop the handlers of deliveries that are to be stopped; within `gather`, no error ends it: the next is soon."""
+        """Stop the handlers of deliveries that are to be stopped. Within `gather`, no error ends it."""
         self._next = lease_now() + LOOK_SECONDS
         shards = self._context.shards
         found = yield [shard.has_stops() for shard in shards]
