@@ -667,7 +667,7 @@ class Model(Groups):
     def purge(self, states: Iterable[str], older_than: int | None = None) -> int:
         oldest = math.inf if older_than is None else self.now.ms - older_than
         count = 0
-        for state in states:
+        for state in sorted(states, key=lambda state: state != "held"):  # the end of its group would make one due
             inside = self.within(state)
             found = [m for m in inside if m.score <= oldest]
             for m in found:
