@@ -256,7 +256,7 @@ ACTIONS: Final = _by_name(
         done="rescheduled",
         words=Words("Run now", "rescheduled", "They become due now. Their attempts still count."),
         about="Make waiting messages due now. Their attempts still count.",
-        about_matching="Make all messages in a state that match due now, as a task.",
+        about_matching="Make all messages in a state that match due now, as a job.",
         remarks=_UNMOVED,
         command=CommandText(
             "Make waiting messages due now.",
@@ -273,7 +273,7 @@ ACTIONS: Final = _by_name(
         done="rescheduled",
         words=Words("Reschedule", "rescheduled", "Their attempts still count."),
         about="Give waiting messages another due time. Their attempts still count.",
-        about_matching="Give all messages in a state that match another due time, as a task.",
+        about_matching="Give all messages in a state that match another due time, as a job.",
         remarks=_UNMOVED,
         fields=(
             Field(
@@ -300,7 +300,7 @@ ACTIONS: Final = _by_name(
         done="requeued",
         words=Words("Requeue", "scheduled again", "They are scheduled again with all their retries."),
         about="Schedule dead letters again, with all their retries.",
-        about_matching="Schedule all matching dead letters again, as a task, optionally at a maximum rate.",
+        about_matching="Schedule all matching dead letters again, as a job, optionally at a maximum rate.",
         fields=(
             Field(name="delay", label="Delay", placeholder="0, 10m, 1h30m", size=12, read=_read_delay),
             Field(
@@ -319,7 +319,7 @@ ACTIONS: Final = _by_name(
         done="buried",
         words=Words("Bury", "buried", "They become dead letters, which you can inspect, requeue or delete."),
         about="Move waiting messages to the dead letters.",
-        about_matching="Move all waiting messages in a state that match to the dead letters, as a task.",
+        about_matching="Move all waiting messages in a state that match to the dead letters, as a job.",
         remarks={"in_flight": "not moved"},
     ),
     Action(
@@ -329,7 +329,7 @@ ACTIONS: Final = _by_name(
         words=Words("Cancel", "cancelled", "You cannot undo this. Running messages finish, but are not retried."),
         words_if_dead=Words("Delete", "deleted", "They are deleted for good."),
         about="Cancel messages for good. Running messages finish, but are not retried.",
-        about_matching="Cancel all messages in a state that match, as a task.",
+        about_matching="Cancel all messages in a state that match, as a job.",
         remarks={"in_flight": "it will not be retried"},
         counted={"in_flight": "still running, but will not be retried"},
         is_danger=True,
@@ -345,7 +345,7 @@ ACTIONS: Final = _by_name(
             "ended; a handler in a thread or of a batch is only told. Messages that wait meanwhile are cancelled.",
         ),
         about="Cancel messages, and stop the handlers of those that a consumer is running.",
-        about_matching="Cancel all running messages that match, and stop their handlers, as a task.",
+        about_matching="Cancel all running messages that match, and stop their handlers, as a job.",
         remarks={"in_flight": "a program that called receive has it, and cannot be stopped; it will not be retried"},
         counted={
             "cancelled": "cancelled, as they were not running any more",
@@ -358,7 +358,7 @@ ACTIONS: Final = _by_name(
         states=PURGEABLE,
         done="purged",
         words=Words("Purge", "purged", "They are deleted for good. Messages that arrive later stay."),
-        about="Delete all messages that are in a state now, as a task.",
+        about="Delete all messages that are in a state now, as a job.",
         is_danger=True,
         takes_ids=False,
         confirmed_by="queue",
@@ -390,15 +390,15 @@ DEAD_ACTIONS: Final = _by_name(
             "They become unacked records again, which a consumer of the group takes over, and their deliveries count "
             "from zero. A trimmed record is appended to the topic again, for this group only.",
         ),
-        about="Requeue dead letters for their group, as a task.",
-        about_matching="Requeue all dead letters for their group, as a task.",
+        about="Requeue dead letters for their group, as a job.",
+        about_matching="Requeue all dead letters for their group, as a job.",
     ),
     Action(
         name="delete",
         target="dead",
         words=Words("Delete", "deleted", "They are deleted for good. The topic keeps its records."),
-        about="Delete dead letters of a group, as a task. The topic keeps its records.",
-        about_matching="Delete all dead letters of a group, as a task. The topic keeps its records.",
+        about="Delete dead letters of a group, as a job. The topic keeps its records.",
+        about_matching="Delete all dead letters of a group, as a job. The topic keeps its records.",
         is_danger=True,
         confirmed_by="group",
     ),

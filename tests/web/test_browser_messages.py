@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -9,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from delayq import Outgoing, Queue, Topic
+from delayq import Consumer, Message, Outgoing, Queue, Topic
 from delayq.model.actions import ACTIONS, SCHEDULE_ACTIONS
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
 from tests.web.test_every_route import POSTS, ROUTES
@@ -97,6 +99,29 @@ def cancel_all_search_results(page: Page, queue: Queue) -> None:
     press(page, "Cancel 2 messages")
     told(page, "2 of 2 cancelled.")
     assert ids(queue, "pending") == {"m0", "m2"}
+
+
+@act("confirm", "run", words=("stop",))
+def stop_running(page: Page, queue: Queue) -> None:
+    began = threading.Event()
+
+    def handle(message: Message) -> None:
+        began.set()
+        assert eventually(lambda: message.cancelled)
+
+    queue.now("m0")
+    consumer = Consumer(queue, handle)
+    consumer.start()
+    try:
+        assert began.wait(60)
+        visit(page, "queues/emails/messages/m0")
+        press(page, "Stop…")
+        told(page, "1 message selected.")
+        press(page, "Stop 1 message")
+        told(page, "1 of 1 being stopped.")
+        assert eventually(lambda: queue.get("m0") is None)
+    finally:
+        consumer.stop()
 
 
 @act("confirm", "run", words=("bury",))

@@ -52,6 +52,8 @@ PATHS = {
 PARTS = {"matches", "live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
 """Routes that pages request by themselves: they are not pages."""
 FOR_PROGRAMS = {"metrics", "openapi", "payload"}
+FORMER = {"former_jobs", "former_job"}
+"""Routes that redirect to a page, since its path was another one."""
 
 ANOTHER_FORM = {  # variants of a page: a query or a path
     "queue-day": f"{EMAILS}?span=day",
@@ -88,7 +90,7 @@ CONTRAST = """() => {
 def test_every_get_route_is_opened_here_or_part_of_a_page():
     assert {route.name for route in ROUTES if "GET" in (route.methods or ())} == set(
         PATHS
-    ) | PARTS | FOR_PROGRAMS | FILES
+    ) | PARTS | FOR_PROGRAMS | FORMER | FILES
 
 
 def test_every_page_is_complete_and_loads_nothing_external(serve: Serve, redis_server: RedisServer, screen: Screen):
