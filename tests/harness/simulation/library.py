@@ -43,7 +43,7 @@ from tests.harness.simulation.bells import Belfry
 from tests.harness.simulation.fibers import Stage
 from tests.harness.simulation.network import Network, SimulatedConnection
 from tests.harness.simulation.server import Server
-from tests.harness.simulation.standins import Threading, VirtualTime, Wakeup
+from tests.harness.simulation.standins import SimpleQueue, Threading, VirtualTime, Wakeup
 
 DOWN_BYTES = 4000  # a round trip brings one of the largest messages, or hundreds of the smallest
 TIMED = (
@@ -86,6 +86,7 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (byte_budget, "LEAST_MEASURED_BYTES", DOWN_BYTES // 4),
         (fetch, "DOWN_BYTES", DOWN_BYTES),
         (thread_pool, "threading", threading),
+        (thread_pool, "SimpleQueue", partial(SimpleQueue, stage)),
         (send_coalescer, "threading", threading),
         (heartbeat, "threading", threading),
         (bells, "listener", belfry),

@@ -108,6 +108,27 @@ class Lock:
         return False
 
 
+class SimpleQueue:
+    """Replaces `queue.SimpleQueue`."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._items = deque[Any]()
+        self._waiting = deque[Event]()
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        while self._waiting:  # all of them try; one gets it
+            self._stage.schedule.after(0, self._waiting.popleft())
+
+    def get(self) -> Any:
+        while not self._items:
+            fiber = self._stage.fiber
+            self._waiting.append(fiber.waker())
+            fiber.pause()
+        return self._items.popleft()
+
+
 class Wakeup:
     """Replaces `delayq.transport.self_pipe.SelfPipe`."""
 
