@@ -74,9 +74,10 @@ def fill(queue: Queue) -> None:
 
 def row_of(info: MessageInfo) -> dict[str, Any]:
     """Return what the row of a message should contain."""
-    told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body")}
+    told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body", "task")}
     sent = told.pop("envelope")
     del told["retries_used"], told["timeout"]  # derived from the deliveries and the envelope, which a row has
+    del told["member_of"], told["progress"]  # not among the columns
     headers = None if info.headers is None else (AS_TEXT | {"none": None} if info.headers else {})
     payload = sent.body.decode() if sent is not None and sent.kind else None
     return told | {"headers": headers, "payload": payload}
