@@ -58,7 +58,7 @@ def name(page: Path) -> str:
 
 
 _MOMENT = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)?"
-_DURATION = r"\b\d+(?:\.\d+)?(?:ms|[smhdw])\b"
+_DURATION = r"\b\d[\d,]*(?:\.\d+)?(?:ms|[smhdw])\b"
 _VARIABLE = (  # what differs from run to run, and its replacement
     (_MOMENT, "MOMENT"),
     (rf"{_DURATION}(?: {_DURATION})?", "DURATION"),
