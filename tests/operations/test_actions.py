@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Iterator
 from typing import get_args
@@ -79,6 +80,17 @@ def test_each_action_describes_each_outcome_that_it_reports(queue: Queue, action
         assert done == (state in changed), (state, outcomes[state])
         assert action.became(outcomes[state], state)
         assert done or action.refusal(outcomes[state])
+
+
+def test_shift_of_a_held_message_counts_from_now(queue: Queue):
+    queue.send_group([Outgoing("member", delay=100)], Outgoing("then", id="then"))
+    now = queue.stats().at
+    assert queue.execute(actions.each, PREPARE["reschedule"](How(shift=50), now).act, ["then"]) == {
+        "then": "rescheduled"
+    }
+    then = queue.get("then")
+    assert then is not None
+    assert then.due_at == now + dt.timedelta(seconds=50)
 
 
 def test_settings_of_a_reschedule_shift_and_spread_due_times(queue: Queue):

@@ -53,15 +53,19 @@ def rescheduling(due: Raw) -> Act:
     return calling(lambda scripts, message_id: scripts.reschedule(message_id, due))
 
 
-def retiming(due: Due) -> Act:
-    """Give each waiting message its own due time; the words are those of `rescheduling`."""
+def retiming(due: Due, now_ms: float = 0.0) -> Act:
+    """Give each waiting message its own due time; the words are those of `rescheduling`.
+
+    Args:
+        now_ms: stands for the due time of a message that has none, because it is held.
+    """
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         keys = [scripts.keys.state(state) for state in WAITING]
         asked = [Command(key, ("ZSCORE", key, encode_id(each)), _score) for each in ids for key in keys]
         scores = [unwrap(reply) for reply in (yield asked)]
         found = [
-            next((at for at in scores[n : n + len(keys)] if at is not None), 0.0)
+            next((at for at in scores[n : n + len(keys)] if at is not None), now_ms)
             for n in range(0, len(scores), len(keys))
         ]
         commands = [scripts.reschedule(each, due(each, at)) for each, at in zip(ids, found, strict=True)]
@@ -120,7 +124,8 @@ def _now(_: How, now: dt.datetime) -> Prepared:
 def _reschedule(how: How, now: dt.datetime) -> Prepared:
     if how.shift is not None:
         by_ms = milliseconds(abs(how.shift), "shift")
-        return Prepared(retiming(shifted(by_ms if how.shift > 0 else -by_ms)), None, how.shift > 0)
+        shift = shifted(by_ms if how.shift > 0 else -by_ms)
+        return Prepared(retiming(shift, timestamp_ms(now)), None, how.shift > 0)
     assert how.due is not None
     at = how.due if isinstance(how.due, dt.datetime) else now + dt.timedelta(seconds=how.due)
     start_ms = timestamp_ms(at)
