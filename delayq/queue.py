@@ -394,7 +394,7 @@ class Queue:
         self._executor.execute(settle.extend(self._context, message, seconds))
 
     def report(self, message: Message, progress: HandlerProgress) -> None:
-        """Note how far a handler is; raise StaleReceipt if the delivery is no longer yours. See `Message.progress`."""
+        """Note how far a handler is; raise StaleReceipt if its delivery has ended. See `Message.progress`."""
         self._executor.execute(settle.report(self._context, message, progress))
 
     @overload

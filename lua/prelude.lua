@@ -669,10 +669,11 @@ local function waits(parked, id)
   if till then return tonumber(till), tonumber(due) end
 end
 
--- Keep how the task of a message ended, or failed for now: a hash that expires. `envelope` is the stored message, or '' if
--- it stays where it is. From `at` on, or else from 1, `given` has: how long to keep the record, ms; the message's token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value
--- or the error, as JSON. A record with another token is of an earlier message with this id. Waiting programs read the ids
--- in `finished`.
+-- Keep how the task of a message ended, or failed for now: a hash that expires. `envelope` is the stored message, or ''
+-- if it stays where it is. From `at` on, or else from 1, `given` has: how long to keep the record, ms; the message's
+-- token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value or the
+-- error, as JSON. A record with another token is of an earlier message with this id. Waiting programs read the ids in
+-- `finished`.
 --
 -- A server at its maxmemory refuses a script that begins with an HSET, so the first write here is another one.
 local function keep_result(envelope, result, finished, id, now, given, at)

@@ -348,7 +348,7 @@ ACTIONS: Final = _by_name(
         about_matching="Cancel all running messages that match, and stop their handlers, as a job.",
         remarks={"in_flight": "a program that called receive has it, and cannot be stopped; it will not be retried"},
         counted={
-            "cancelled": "cancelled, as they were not running any more",
+            "cancelled": "cancelled, as they were not running",
             "in_flight": "taken by programs that call receive, which cannot be stopped, but will not be retried",
         },
         is_danger=True,

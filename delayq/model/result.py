@@ -265,7 +265,7 @@ def _plain(body: bytes) -> Any:
 
 
 def failure(result: TaskResult) -> TaskFailed:
-    """Return the error for whoever waits for a task that has failed for good."""
+    """Return the error for callers that wait for a task that will not be retried."""
     error = result.error or TaskError()
     text = f"{error.type}: {error.text}" if error.type else error.text
     said = oc.cause(error.reason or None, text or None) or result.status

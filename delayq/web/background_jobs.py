@@ -144,7 +144,7 @@ class BackgroundJobs:
         self._asked: dict[str, str | None] = {}
 
     def get(self, job_id: str) -> BackgroundJob | None:
-        """Return a job; None if it is not known (any more)."""
+        """Return a job; None if it is unknown, or was forgotten."""
         return self._jobs.get(job_id)
 
     def all(self, server: str) -> list[BackgroundJob]:
