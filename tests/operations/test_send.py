@@ -67,7 +67,7 @@ class Server:
             case "replace":
                 return [DUE, 0 if words[1] in self.existing else 1]
             case "get":
-                return [[str(DUE + 5).encode(), *[None] * 6], None, None, None, 0, b"", None]
+                return [[str(DUE + 5).encode(), *[None] * 6], None, None, None, 0, b"", None, None]
             case "HINCRBY" | "HSET":
                 return 1
             case "fitting":
