@@ -66,7 +66,7 @@ PATHS = {
     *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
     *("reply repeated", "reply unheard"),
     *(f"group {how}" for how in ("done", "existing", "DuplicateMessage", "QueueFull", "with then", "without then")),
-    *(f"group is {state}" for state in ("running", "done", "cancelled", "unknown")),
+    *(f"group is {state}" for state in ("running", "blocked", "done", "cancelled", "unknown")),
     *("group cancelled", "group forgotten", "send unique QueueFull"),
     *(f"{verb} an occurrence" for verb in ("send", "cancel", "bury", "reschedule", "requeue", "edit")),
 }
@@ -82,7 +82,7 @@ SELDOM = {
     *(f"{verb} to garbage" for verb in ("nack", "release", "reject")),
     "purge ready",
     *(f"purge {state}" for state in ("dead", "retry", "held")),
-    *(f"group is {state}" for state in ("running", "cancelled")),
+    *(f"group is {state}" for state in ("running", "blocked", "cancelled")),
     *("group QueueFull", "group cancelled", "group forgotten", "send unique QueueFull"),
     *("requeue all", "requeue one", "redrive all", "redrive leaves a payload that is gone", "reschedule dead"),
     *("receive counts cancelled", "edit without payload", "send unique while reserved", "ack then DuplicateMessage"),

@@ -74,6 +74,11 @@ class Grouping:
         self.taken["group cancelled"] += count > 0
 
     def look_at_group(self, name: str) -> None:
+        """Look at a group, which may be unknown, and at all that are known."""
+        for each in {name: None, **dict.fromkeys(self.model.groups)}:
+            self._look_at(each)
+
+    def _look_at(self, name: str) -> None:
         def real() -> tuple[Any, ...] | None:
             found = self.queue.group(name)
             return None if found is None else (found.total, found.left, found.dead, found.state, found.then)

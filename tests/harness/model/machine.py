@@ -309,7 +309,8 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
     def look(self, every_second: bool) -> None:
         """A consumer looks for ended leases; before, perhaps, every second until now."""
         if every_second:
-            for keys, watched in zip(self.keys, self.model.watched.values(), strict=False):
+            for shard, keys in enumerate(self.keys):
+                watched = self.model.watched[shard]  # the shards are not in order there
                 if watched.seen:
                     watched.seen = self.now.ms
                     self.client.hset(keys.watch, "looked", f"{watched.seen} {watched.start} {watched.end}")
