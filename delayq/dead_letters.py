@@ -37,7 +37,7 @@ class DeadLetters:
         return self._executor.execute(inspect.peek(self._context, "dead", limit))
 
     def bury(self, id: str, reason: str = BURIED) -> Buried:
-        """Move a waiting message (pending, ready or retry) to the dead letters, unchanged.
+        """Move a waiting message (pending, ready, retry or held) to the dead letters, unchanged.
 
         This frees its place in a limit. For an occurrence of a schedule, only its slot is skipped. A message in a
         lake is "unknown" here.

@@ -611,7 +611,7 @@ class Queue:
         """Return the history of a message from the ledger (`configure`), oldest first, even if the message is gone.
 
         If an id was used again, this includes all messages that had it. The list is empty without a ledger, or if
-        the ledger has no entry of the id (any more). This reads the whole ledger, 500 entries per call.
+        the ledger has no event of the id. This reads the whole ledger, 500 events per call.
         """
         return self._executor.execute(explain.history(self._context, id))
 
@@ -681,9 +681,9 @@ class Queue:
             concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
             concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it; one that receives
                 without it logs a warning.
-            events: keep a ledger, with an entry for each transition of a message: the number of entries to keep
-                (per shard, give or take a hundred), 1 to 10,000,000; True for the present number, or else 100,000.
-                None or False turns it off and leaves the existing entries.
+            events: keep a ledger, with an event for each transition of a message: the number of events to keep
+                (per shard, give or take a few hundred), 1 to 10,000,000; True for the present number, or else 100,000.
+                None or False turns it off and leaves the existing events.
             max_retries: deliveries after the first one, 0 to 1,000,000, for messages sent without it. Each message
                 keeps the number that it was sent with. Running programs notice a change within a minute.
             backoff: the waits before retries: one of `delayq.backoff`, or its text, such as

@@ -6,7 +6,7 @@
 -- KEYS[3]  errors     hash  id -> the last error
 -- KEYS[4]  cancelled  set   ids in flight that must not be retried
 -- KEYS[5]  stats      hash
--- KEYS[6]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[6]  meta       hash  events: how many events the ledger keeps
 -- KEYS[7]  events     stream
 -- KEYS[8]  finished   stream  ids of messages with a result
 -- KEYS[9]  members    hash  id -> the group that it belongs to

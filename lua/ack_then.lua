@@ -17,7 +17,7 @@
 -- KEYS[11] reasons    hash
 -- KEYS[12] cancelled  set     ids in flight that must not be retried
 -- KEYS[13] payload    string  of the delivery
--- KEYS[14] meta       hash    events: how many entries the ledger keeps
+-- KEYS[14] meta       hash    events: how many events the ledger keeps
 -- KEYS[15] events     stream
 -- KEYS[16] replaced   zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[17] members    hash  id -> the group that it belongs to

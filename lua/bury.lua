@@ -10,7 +10,7 @@
 -- KEYS[5]  unack    zset
 -- KEYS[6]  reasons  hash  id -> why it died
 -- KEYS[7]  stats    hash
--- KEYS[8]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[8]  meta     hash  events: how many events the ledger keeps
 -- KEYS[9]  events   stream
 -- KEYS[10] members  hash  id -> the group that it belongs to
 -- KEYS[11] groups   hash  group -> see `group_of`

@@ -17,7 +17,7 @@
 -- KEYS[9]  reasons    hash
 -- KEYS[10] cancelled  set   ids in flight that must not be retried
 -- KEYS[11] stats      hash
--- KEYS[12] meta       hash  events: how many entries the ledger keeps
+-- KEYS[12] meta       hash  events: how many events the ledger keeps
 -- KEYS[13] events     stream
 -- KEYS[14] members   hash  id -> the group that it belongs to
 -- KEYS[15] groups    hash  group -> see `group_of`

@@ -6,7 +6,7 @@
 -- KEYS[3]  errors    hash
 -- KEYS[4]  reasons   hash
 -- KEYS[5]  stats     hash
--- KEYS[6]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[6]  meta      hash  events: how many events the ledger keeps
 -- KEYS[7]  events    stream
 -- KEYS[8]  members   hash  id -> the group that it belongs to
 -- KEYS[9]  groups    hash  group -> see `group_of`
@@ -29,6 +29,7 @@ if waits == 1 then
   discard({KEYS[10]}, KEYS[1], {KEYS[2], KEYS[3], KEYS[4]}, KEYS[5], {id}, now, note, 'cancelled')
 end
 if waits == 1 or #ids > 0 then
+  redis.call('ZREM', KEYS[10], '') -- never an id: a server at its maxmemory refuses a script that begins with an HSET
   redis.call('HSET', KEYS[9], name, table.concat({'x', total, left, dead, since, over, due, id}, ' '))
 end
 return {waits, ids}

@@ -10,7 +10,7 @@
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list
 -- KEYS[7]  payload   string
--- KEYS[8]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[8]  meta      hash  events: how many events the ledger keeps
 -- KEYS[9]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id

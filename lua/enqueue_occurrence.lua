@@ -19,7 +19,7 @@
 -- KEYS[11] stats      hash
 -- KEYS[12] bell       list
 -- KEYS[13] payload    string  of the next occurrence
--- KEYS[14] meta       hash    events: how many entries the ledger keeps
+-- KEYS[14] meta       hash    events: how many events the ledger keeps
 -- KEYS[15] events     stream
 -- KEYS[16] held       zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms     '' for the server's time

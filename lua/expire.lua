@@ -7,7 +7,7 @@
 -- KEYS[4]  errors     hash  id -> the last error
 -- KEYS[5]  cancelled  set   ids in flight that must not be retried
 -- KEYS[6]  stats      hash
--- KEYS[7]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[7]  meta       hash  events: how many events the ledger keeps
 -- KEYS[8]  events     stream
 -- KEYS[9]  members   hash  id -> the group that it belongs to
 -- KEYS[10] groups    hash  group -> see `group_of`

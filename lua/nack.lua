@@ -9,7 +9,7 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
--- KEYS[9]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[9]  meta       hash  events: how many events the ledger keeps
 -- KEYS[10] events     stream
 -- KEYS[11] members   hash  id -> the group that it belongs to
 -- KEYS[12] groups    hash  group -> see `group_of`

@@ -6,7 +6,7 @@
 -- KEYS[1]  pending  zset  id -> due, ms
 -- KEYS[2]  ready    zset  id -> due, ms
 -- KEYS[3]  stats    hash
--- KEYS[4]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[4]  meta     hash  events: how many events the ledger keeps
 -- KEYS[5]  events   stream
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  limit    1..1000 messages

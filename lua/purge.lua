@@ -7,7 +7,7 @@
 -- KEYS[4]  errors    hash
 -- KEYS[5]  reasons   hash
 -- KEYS[6]  stats     hash
--- KEYS[7]  meta      hash  events: how many entries the ledger keeps; max_dead: how many dead letters the queue keeps
+-- KEYS[7]  meta      hash  events: how many events the ledger keeps; max_dead: how many dead letters the queue keeps
 -- KEYS[8]  events    stream
 -- KEYS[9]  members   hash  id -> the group that it belongs to
 -- KEYS[10] groups    hash  group -> see `group_of`

@@ -10,7 +10,7 @@
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
 -- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
--- KEYS[10] meta       hash  events: how many entries the ledger keeps
+-- KEYS[10] meta       hash  events: how many events the ledger keeps
 -- KEYS[11] events     stream
 -- KEYS[12] members   hash  id -> the group that it belongs to
 -- KEYS[13] groups    hash  group -> see `group_of`

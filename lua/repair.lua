@@ -16,7 +16,7 @@
 -- KEYS[10] cancelled  set     ids in flight that must not be retried
 -- KEYS[11] payload    string
 -- KEYS[12] stats      hash
--- KEYS[13] meta       hash    events: how many entries the ledger keeps
+-- KEYS[13] meta       hash    events: how many events the ledger keeps
 -- KEYS[14] events     stream
 -- KEYS[15] held       zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms     '' for the server's time

@@ -17,7 +17,7 @@
 -- KEYS[11] reasons   hash
 -- KEYS[12] cancelled set
 -- KEYS[13] payload   string
--- KEYS[14] meta      hash  events: how many entries the ledger keeps; max_length
+-- KEYS[14] meta      hash  events: how many events the ledger keeps; max_length
 -- KEYS[15] events    stream
 -- KEYS[16] replaced  zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[17] members   hash  id -> the group that it belongs to

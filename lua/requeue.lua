@@ -9,7 +9,7 @@
 -- KEYS[4]  reasons   hash
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list
--- KEYS[7]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[7]  meta      hash  events: how many events the ledger keeps
 -- KEYS[8]  events    stream
 -- KEYS[9..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time

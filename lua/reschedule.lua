@@ -8,7 +8,7 @@
 -- KEYS[5]  dead     zset
 -- KEYS[6]  stats    hash
 -- KEYS[7]  bell     list
--- KEYS[8]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[8]  meta     hash  events: how many events the ledger keeps
 -- KEYS[9]  events   stream
 -- KEYS[10] held     zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms   '' for the server's time

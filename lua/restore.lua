@@ -15,7 +15,7 @@
 -- KEYS[10] attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[11] errors    hash  id -> the last error
 -- KEYS[12] reasons   hash  id -> why it died
--- KEYS[13] meta      hash  events: how many entries the ledger keeps
+-- KEYS[13] meta      hash  events: how many events the ledger keeps
 -- KEYS[14] events    stream
 -- KEYS[15] held      zset  id -> since when it waits for a group, ms
 -- KEYS[16..]         strings, the payload keys of the messages, in the same order

@@ -13,7 +13,7 @@
 -- KEYS[6]  unack    zset
 -- KEYS[7]  retry    zset
 -- KEYS[8]  dead     zset
--- KEYS[9]  meta     hash  events: how many entries the ledger keeps; max_length
+-- KEYS[9]  meta     hash  events: how many events the ledger keeps; max_length
 -- KEYS[10] events   stream
 -- KEYS[11] held     zset  id -> since when it waits for a group, ms
 -- KEYS[12..]        strings, the payload keys of the messages, in the same order

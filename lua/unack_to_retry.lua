@@ -15,7 +15,7 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
--- KEYS[9]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[9]  meta       hash  events: how many events the ledger keeps
 -- KEYS[10] events     stream
 -- KEYS[11] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[12] watch      hash    when a consumer last looked for ended leases, and the last grace

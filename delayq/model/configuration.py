@@ -25,7 +25,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         rate: the most hand-outs in any span of time, such as "100/s".
         concurrency: the most messages that are handed out and not settled at any time.
         concurrency_per_key: the same for messages that share a key.
-        events: entries that the ledger of each shard keeps; None for no ledger.
+        events: how many events the ledger of each shard keeps; None for no ledger.
         max_retries: deliveries after the first one, for messages sent without `max_retries`.
         backoff: the waits before retries, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
         max_dead: the most dead letters that are kept; the oldest are dropped first. Each shard keeps an equal part, and

@@ -183,9 +183,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         LedgerSetting(
             name="events",
             label="events",
-            title="Ledger entries to keep",
-            help="Keep a ledger: one entry for each step of a message, at most N entries. Default N: 100000.",
-            about="the number of entries that the ledger keeps; null turns it off.",
+            title="Ledger events to keep",
+            help="Keep a ledger: one event for each step of a message, at most N events. Default N: 100000.",
+            about="the number of events that the ledger keeps; null turns it off.",
             none="no ledger",
             metavar="[N]",
             most=MOST_EVENTS,

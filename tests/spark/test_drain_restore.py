@@ -226,6 +226,11 @@ def handed_out(queue: Queue) -> None:
     queue.pause()
 
 
+def holding(queue: Queue) -> None:
+    queue.send_group([Outgoing("member", delay=60)], Outgoing("then"))
+    queue.pause()
+
+
 def unknown(queue: Queue) -> None:
     assert queue.stats().inside == 0
 
@@ -235,6 +240,7 @@ def unknown(queue: Queue) -> None:
     [
         (unpaused, "emails is not paused.*delayq pause emails"),
         (handed_out, "queue emails has 1 running message: .*live"),
+        (holding, "has 1 held message, and the files keep no groups"),
         (unknown, "no queue 'emails'"),
     ],
 )

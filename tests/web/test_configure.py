@@ -56,7 +56,7 @@ def test_preview_shows_old_and_new_values(client: Client, queue: Queue, lines: l
     assert "Maximum rate 100/s 50/s" in told
     assert "Retries of messages sent without their own number 3 set by each program" in told
     assert "Backoff before retries set by each program fixed:10s" in told
-    assert "Ledger entries to keep no ledger 1000" in told
+    assert "Ledger events to keep no ledger 1000" in told
     assert "Messages that run" not in told
     assert (queue.configuration().rate, lines) == ("100/s", [])
     moved = apply(client, page)

@@ -96,6 +96,11 @@ def _check(queue: Queue, live: bool) -> None:
     if queue.execute(partitions.shard_count) is None:
         raise InvalidInput(f"there is no queue {queue.name!r} on this server: check its name and the prefix")
     stats = queue.stats()
+    if stats.held:
+        raise InvalidInput(
+            f"queue {queue.name} has {plural(stats.held, 'held message')}, and the files keep no groups: wait until "
+            "the groups have ended, or cancel them"
+        )
     if live:
         return
     remedy = f"with `delayq pause {queue.name}`, or drain it live, which does not give its state at one instant"
