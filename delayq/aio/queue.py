@@ -786,4 +786,4 @@ class Queue:
         """Return what a task returned; see `SentTask.result`."""
         seconds = math.inf if timeout is None else milliseconds(timeout, "timeout") / 1000
         found = await self._waits.found(id, token, seconds)
-        return task.returned(id, found.word, found.result, found.body)
+        return task.returned(id, found.status, found.result, found.body)

@@ -1,4 +1,4 @@
-"""The result of a task: the wish to keep one, which a message carries, and the record of how its task ended."""
+"""The result of a task: for how long a message keeps one, and the record of how its task ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTHING = b"null"
 """The value of a task that ended without one, as JSON."""
 
 
-class Wish(NamedTuple):
+class Retention(NamedTuple):
     """What the header of a message with results says.
 
     Attributes:
@@ -87,14 +87,14 @@ def header_of_results(results: Seconds | None, task: str | None, token: str = ""
     return {RESULTS: f"{keep_ms(results)}-{token or KeptFor.of(results).token}"}
 
 
-def wish_of(headers: Mapping[str, Any] | None) -> Wish | None:
+def retention_of(headers: Mapping[str, Any] | None) -> Retention | None:
     """Return what a message's headers say; None if it keeps no result, or if they are not as delayq writes them."""
     written = headers.get(RESULTS) if headers else None
     if not isinstance(written, str):
         return None
     ms, _, token = written.partition("-")
     valid = ms.isascii() and ms.isdigit() and len(ms) < 12 and token.isascii() and token.isalnum() and int(ms)
-    return Wish(int(ms), token) if valid else None
+    return Retention(int(ms), token) if valid else None
 
 
 def encoded_value(value: Any) -> bytes:
@@ -124,23 +124,26 @@ class TaskError(NamedTuple):
     traceback: str = ""
     reason: str = ""
 
+    @classmethod
+    def of(cls, error: str, reason: str = "") -> TaskError:
+        """Return it for an error as it is stored with a message: "Type: text", or a text alone."""
+        kind, colon, text = error.partition(": ")
+        return cls(kind, text, "", reason) if colon and kind.isidentifier() else cls("", error, "", reason)
+
 
 def encoded_error(error: str, reason: str = "", cause: BaseException | None = None) -> bytes:
     """Return why an attempt failed, as JSON."""
-    kind, colon, text = error.partition(": ")
-    if not (colon and kind.isidentifier()):
-        kind, text = "", error
+    made = TaskError.of(error, reason)
     if cause is not None:
         remote = cause.__cause__ if isinstance(cause.__cause__, oc.RemoteTraceback) else cause
         trace = str(remote.args[0]) if isinstance(remote, oc.RemoteTraceback) else _trace(cause)
+        end = trace.encode("utf-8", "backslashreplace")[-MAX_TRACE_BYTES:].decode(errors="ignore")
+        made = made._replace(traceback=end)
         if not isinstance(cause, oc.RemoteTraceback):
             named = type(cause)
             module = "" if named.__module__ == "builtins" else f"{named.__module__}."
-            kind = module + named.__qualname__
-    else:
-        trace = ""
-    trace = trace.encode("utf-8", "backslashreplace")[-MAX_TRACE_BYTES:].decode(errors="ignore")
-    return msgspec.json.encode(TaskError(kind, text, trace, reason))
+            made = made._replace(type=module + named.__qualname__)
+    return msgspec.json.encode(made)
 
 
 def _trace(error: BaseException) -> str:
