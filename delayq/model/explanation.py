@@ -14,6 +14,7 @@ from delayq.model.message_group import MessageGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.queue_stats import QueueStats
+from delayq.model.result import DEAD, DONE, TaskResult
 from delayq.model.show import plural, show_duration, show_moment
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms
@@ -31,6 +32,7 @@ class Known(NamedTuple):
         consumers: what the consumers reported; empty if that was not read.
         stats: the queue's counts; None if they were not read.
         group: the group that a held message waits for; None if it is gone.
+        result: of the task of a message that is gone, if no ledger tells more; None if none is kept.
     """
 
     queue: str
@@ -43,6 +45,7 @@ class Known(NamedTuple):
     consumers: Sequence[ConsumerInfo] = ()
     stats: QueueStats | None = None
     group: MessageGroup | None = None
+    result: TaskResult | None = None
 
     @property
     def now(self) -> dt.datetime:
@@ -73,6 +76,8 @@ def _gone(known: Known) -> str:
         if last.event not in _ENDS:
             return f'is gone from queue {known.queue}: the last entry of the ledger about it is "{last.event}", at {at}'
         return f"{_ENDS[last.event]} at {at}{by}" + (f", because {_short(last.reason)}" if last.reason else "")
+    if known.result is not None and known.result.finished_at is not None:
+        return _ended(known, known.result, known.result.finished_at)
     if known.info is not None:
         return f"is gone from queue {known.queue}: it was cancelled or purged, or it expired"
     never = f"is not in queue {known.queue}: it was never sent, or"
@@ -81,6 +86,18 @@ def _gone(known: Known) -> str:
     if known.ledger is None:
         return f"{never} is gone; the ledger would say how, but it cannot be read"
     return f"{never} has been gone for longer than the ledger reaches back"
+
+
+def _ended(known: Known, result: TaskResult, finished: dt.datetime) -> str:
+    """Say how the task of a message ended."""
+    task, at = f"task {result.task}" if result.task else "its task", known.at(finished)
+    kept = "" if result.kept_until is None else f"; its result is kept until {known.at(result.kept_until)}"
+    if result.status == DONE:
+        return f"was acked at {at} by attempt {result.attempts}: {task} has ended{kept}"
+    if result.status == DEAD:
+        why = f", with the reason: {_short(result.error.cause)}" if result.error is not None else ""
+        return f"is gone, and became a dead letter at {at}{why}{kept}"
+    return f"expired at {at}{kept}"
 
 
 _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired", "purged": "was purged"}

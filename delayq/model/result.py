@@ -5,12 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from delayq.errors import InvalidInput, InvalidTime, NotKept, PayloadNotSerializable, TaskFailed, UnreadableEnvelope
+from delayq.errors import (
+    DelayqError,
+    InvalidInput,
+    InvalidTime,
+    NoResult,
+    NotKept,
+    PayloadNotSerializable,
+    ResultTimeout,
+    TaskFailed,
+    UnreadableEnvelope,
+)
 from delayq.log import own_frames
 from delayq.model import outcome as oc
 from delayq.model.envelope import (
@@ -129,6 +139,22 @@ class TaskError(NamedTuple):
         """Return it for an error as it is stored with a message: "Type: text", or a text alone."""
         kind, colon, text = error.partition(": ")
         return cls(kind, text, "", reason) if colon and kind.isidentifier() else cls("", error, "", reason)
+
+    @property
+    def line(self) -> str:
+        """The type and the text."""
+        return f"{self.type}: {self.text}" if self.type else self.text
+
+    @property
+    def cause(self) -> str:
+        """The reason, the type and the text; "" if nothing is known."""
+        return oc.cause(self.reason or None, self.line or None)
+
+    def shown(self, show: Callable[[str], str]) -> TaskError:
+        """Return it with texts that `show` makes visible. Type and text are one: either alone may say too much."""
+        line = show(self.line)
+        type_, text = (self.type, self.text) if line == self.line else ("", line)
+        return TaskError(type_, text, show(self.traceback), show(self.reason))
 
 
 def encoded_error(error: str, reason: str = "", cause: BaseException | None = None) -> bytes:
@@ -267,10 +293,25 @@ def _plain(body: bytes) -> Any:
         return None
 
 
+def missing(message_id: str, status: str, task: str = "the task") -> DelayqError:
+    """Return the error for callers that wait for a task which has no result yet, or none at all.
+
+    Args:
+        status: what `operations.results` says of the message.
+    """
+    if status == "live":
+        return ResultTimeout(f"{task} of message {message_id} has not ended yet")
+    if status == "plain":
+        return NoResult(f"message {message_id} keeps no result: send it, or register {task}, with results=")
+    return NoResult(
+        f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
+        "result has expired"
+    )
+
+
 def failure(result: TaskResult) -> TaskFailed:
     """Return the error for callers that wait for a task that will not be retried."""
     error = result.error or TaskError()
-    text = f"{error.type}: {error.text}" if error.type else error.text
-    said = oc.cause(error.reason or None, text or None) or result.status
+    said = error.cause or result.status
     name = f"task {result.task!r}" if result.task else "the task"
     return TaskFailed(f"{name} of message {result.id} failed: {said}", *error)

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias, TypedDict
 import msgspec
 from msgspec import UNSET
 
-from delayq.errors import InvalidInput, NoResult, PayloadMismatch, ResultTimeout, WrongArguments
+from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
 from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
 from delayq.model.outcome import Ack, IsNamedTask, KeptValue, is_coroutine_function, signature, would_never_run
-from delayq.model.result import KeptFor, TaskResult, encoded_value, failure
+from delayq.model.result import KeptFor, TaskResult, encoded_value, failure, missing
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
@@ -182,14 +182,7 @@ class TaskDefinition:
                 return decode_json(body)
         if result is not None:
             raise failure(result)
-        if status == "live":
-            raise ResultTimeout(f"task {self.name!r} of message {message_id} has not ended yet")
-        if status == "plain":
-            raise NoResult(f"message {message_id} keeps no result: register task {self.name!r} with results=")
-        raise NoResult(
-            f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
-            "result has expired"
-        )
+        raise missing(message_id, status, f"task {self.name!r}")
 
     def outgoing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Outgoing:
         """Return the message of a call; raises InvalidInput, WrongArguments or PayloadNotSerializable."""

@@ -15,7 +15,7 @@ from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
 from delayq.model.record import Entry
 from delayq.model.validation import check_id
-from delayq.operations import groups, presence
+from delayq.operations import groups, presence, results
 from delayq.operations.inspect import describe, stats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -48,22 +48,27 @@ def why(
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_events(scripts, message_id)
     consumers: Sequence[ConsumerInfo] = ()
-    counted = group = None
+    counted = group = result = None
     if info is not None and info.state == "held" and info.group is not None:
         group = yield from groups.group(context, info.group)
     if info is not None and info.state == "unack":
         counted = yield from stats(context)
         if not ledger or info.timeout is None:  # their reports say the time limits of consumers
             consumers = yield from presence.consumers(context)
+    if info is None and not ledger:
+        result = yield from results.seen(context, message_id, None)
+        if result is not None and result.error is not None:
+            result = msgspec.structs.replace(result, error=result.error.shown(shown))
     if info is not None:
         error, reason = (text and shown(text) for text in (info.error, info.reason))
         progress = info.progress and info.progress._replace(text=shown(info.progress.text))
         info = msgspec.structs.replace(info, error=error, reason=reason, progress=progress)
     if ledger:
         ledger = [msgspec.structs.replace(each, reason=each.reason and shown(each.reason)) for each in ledger]
-    return sentence(
-        Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted, group)
+    known = Known(
+        context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted, group, result
     )
+    return sentence(known)
 
 
 def _last_events(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:

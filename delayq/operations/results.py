@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from delayq.model.message_info import result_of
-from delayq.model.result import KeptRecord, TaskResult, read_record
+from delayq.errors import LoginRefused
+from delayq.model.message_info import MessageInfo, result_of
+from delayq.model.result import RETRY, KeptRecord, TaskResult, read_record, retention_of
 from delayq.model.validation import check_id
 from delayq.operations.inspect import get
 from delayq.operations.queue_context import QueueContext, time_call
@@ -80,6 +82,28 @@ def latest(context: QueueContext, message_id: str) -> Operation[TaskResult | Non
     yield from context.opened()
     record = yield from _record(context, message_id)
     return record.result if record else None
+
+
+def seen(context: QueueContext, message_id: str, info: MessageInfo | None) -> Operation[TaskResult | None]:
+    """Return the record of a message as people look at it: of the latest with this id, if it is gone.
+
+    Args:
+        info: what `get` has returned; a record of an earlier message is not this one's.
+
+    Returns:
+        None if there is no record, or if the login may not read it.
+    """
+    retention = retention_of(info.envelope.headers) if info is not None and info.envelope is not None else None
+    if info is not None and retention is None:
+        return None
+    record = None
+    with contextlib.suppress(LoginRefused):
+        yield from context.opened()
+        record = yield from _record(context, message_id)
+    if record is None or (retention is not None and retention.token != record.token):
+        return None
+    lives_again = info is not None and info.state != "dead" and record.result.status != RETRY  # it was requeued
+    return None if lives_again else record.result
 
 
 def _record(context: QueueContext, message_id: str) -> Operation[KeptRecord | None]:

@@ -73,6 +73,7 @@ PLANNED = {
 }
 SERVERLESS = {"init", "completion", "pipeline defer", "plan", "convert"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
+RUN_ELSEWHERE |= {"result"}  # in test_result.py, beside a consumer
 RUN_ELSEWHERE |= {"convert"}  # in test_convert.py
 RUN_ELSEWHERE |= {"dashboard"}  # in tests/web
 RUN_ELSEWHERE |= {"pipeline", *(f"pipeline {name}" for name in PIPELINE)}  # in tests/spark
