@@ -18,7 +18,7 @@ from delayq.model.queue_stats import QueueStats
 from delayq.model.result import DONE, TaskResult
 from delayq.model.show import plural, show_duration
 from delayq.model.text import printable_id
-from delayq.operations import results
+from delayq.operations import explain, results
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
@@ -283,9 +283,11 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     ended = info.attempts - (info.state == "unack")
     is_usual = info.retries_used == min(ended, info.max_retries or 0)  # not after a requeue or RetryAfter(counts=False)
     size = "gone or unreadable" if info.body is None else f"({plural(len(info.body), 'byte')})"
+    expected = queue.execute(explain.expected, info.id) if info.state in WAITING else None
     return [
         *(("id", info.id), ("queue", info.queue), ("state", state)),
         *((name, at and show_moment(at)) for name, at in times.items()),
+        ("expected", None if expected is None else f"{show_moment(expected)}, at the rate of the last minutes"),
         ("attempts", info.attempts),
         ("progress", None if info.progress is None else str(info.progress)),
         ("retries used", None if is_usual else info.retries_used),

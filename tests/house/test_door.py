@@ -47,6 +47,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "delayq.operations.manage": "removes a queue, which programs do not do",
     },
     "delayq.cli.show": {
+        "delayq.operations.explain": "the estimate without the sentence that it is part of",
         "delayq.operations.results": "the result of this very message, if the login may read results",
         "delayq.operations.paging.behind": "a cursor for a time; pages of the face begin with another page's cursor",
     },
