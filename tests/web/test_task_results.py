@@ -152,3 +152,18 @@ def test_error_whose_type_is_a_hidden_name_is_hidden(known: Queue):
     assert "hunter2" not in str(shown)
     assert shown.error is not None
     assert REDACTED in shown.error.text
+
+
+def test_why_of_a_message_that_is_gone_hides_values(enter: Enter, queue: Queue):
+    @queue.task(results=60, max_retries=0)
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    fail.options(id="a").send("password=hunter2")
+    Consumer(queue).drain()
+    assert queue.cancel("a") == "cancelled"
+    queue.collect_garbage()
+    for redact, is_shown in (([], True), (["password"], False)):
+        why = asked(enter(redact=redact))["why"]
+        assert "is gone, and became a dead letter" in why
+        assert ("hunter2" in why) == is_shown
