@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def again(call: Callable[[], Any]) -> Any:
             time.sleep(0.05)
 
 
-def calls(queue: Queue, task: Task[Any, int], caller: int, troubles: Troubles) -> list[str]:
+def calls(queue: Queue, task: Task[Any, int, Any], caller: int, troubles: Troubles) -> list[str]:
     """Send messages with the same id, one after the other, and return those that had another's result, or none."""
     wrong = []
     name = f"caller-{caller}"
@@ -109,9 +110,9 @@ def calls(queue: Queue, task: Task[Any, int], caller: int, troubles: Troubles) -
         number = turn * CALLERS + caller
         is_cancelled = turn % 5 == 4
         sending = task.options(id=name, delay=3600 if is_cancelled else 0)
-        sent = again(lambda sending=sending, number=number: sending.send(number))
+        sent = again(partial(sending.send, number))
         if is_cancelled:
-            again(lambda: queue.cancel(name))
+            again(partial(queue.cancel, name))
         expected = "none" if is_cancelled else f"no {number}" if number % 7 == 0 else str(2 * number)
         try:
             found = str(sent.result(WAIT))
@@ -120,7 +121,7 @@ def calls(queue: Queue, task: Task[Any, int], caller: int, troubles: Troubles) -
         except NoResult:
             found = "none"
         if found == f"no {number}":
-            again(lambda: queue.cancel(name))  # its id is free again
+            again(partial(queue.cancel, name))  # its id is free again
         if found != expected:
             wrong.append(f"{name}, {number}: {found} instead of {expected}")
         troubles.ended()

@@ -90,7 +90,12 @@ class Stock:
                 arguments = {"kept": f"innocent {number}.", "note": value}
                 known.send(arguments, id=f"done-{number}", task="echo", results=60)
                 for name, retries in (("failed", 0), ("retried", 9), ("purged", 0)):
-                    options = {"id": f"{name}-{number}", "task": "fail", "results": 60, "max_retries": retries}
+                    options: dict[str, Any] = {
+                        "id": f"{name}-{number}",
+                        "task": "fail",
+                        "results": 60,
+                        "max_retries": retries,
+                    }
                     known.send({"note": value}, **options)
                 self.names["id"] += [f"{each}-{number}" for each in ("done", "failed", "retried", "purged")]
             Consumer(known).drain()
