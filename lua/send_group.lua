@@ -50,6 +50,10 @@ for i = 1, n do
   end
   if i > waits or n == 1 then entries[#entries + 1], entries[#entries + 2] = digits(due), ids[i] end
 end
+if waits == 1 then
+  local hold = table.concat({ARGV[3], #dues, digits(now), ARGV[7], name}, ' ')
+  members[#members + 1], members[#members + 2] = ids[1], '\0' .. hold
+end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)

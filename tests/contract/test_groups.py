@@ -312,14 +312,15 @@ def moved(queue: Queue, _: str) -> None:
 
 
 @pytest.mark.parametrize("leave", [withdrawn_alone, withdrawn_with_its_group, moved])
+@pytest.mark.parametrize("seconds", [0, 1])
 def test_message_waits_for_its_own_group_if_an_earlier_one_had_its_id(
-    make: Make, now: Now, leave: Callable[[Queue, str], None]
+    make: Make, now: Now, leave: Callable[[Queue, str], None], seconds: int
 ):
     queue = make("one-shard", shards=1)
     first = queue.send_group(members(1), Outgoing("first", id="t"))
     (running,) = queue.receive()
     leave(queue, first.id)
-    now.later(1)
+    now.later(seconds)
     second = queue.send_group(members(1, delay=60), Outgoing("second", id="t"))
     assert queue.cancel_group(first.id) == 0
     running.ack()

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from delayq.errors import UnreadableEnvelope
-from delayq.model.envelope import parse
+from delayq.model.envelope import group_of, parse
+from delayq.model.message_group import read_group
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts, QueueStats
 from delayq.model.schedule import LATE_MS
@@ -140,7 +141,34 @@ class ShardExamination:
         while state in WAITING and sizes:
             stored = yield from scan.envelopes(self.scripts, sizes)
             odd += [message_id for message_id, envelope in stored.items() if not _is_readable(envelope)]
+            if state == "held":
+                yield from self.look_at_held(stored)
         return odd
+
+    def look_at_held(self, stored: dict[str, bytes]) -> Operation[None]:
+        """Report the messages whose groups are unknown, or have lost members that they count, at two instants."""
+        waits = {each: _group_of(envelope) for each, envelope in stored.items() if _is_readable(envelope)}
+        for _ in range(2):
+            waits = yield from self.without_group(waits)
+        for message_id in (yield from scan.in_any(self.scripts, list(waits), ["held"])):
+            what = f"waits for group {printable_id(waits[message_id]) or 'unknown'}, whose data is lost"
+            remedy = (
+                "a consumer restores it within a minute if it can; if this stays, reschedule the message to run it "
+                "without waiting, or cancel it"
+            )
+            self.report.tell(Finding("group", message_id, what, remedy))
+
+    def without_group(self, waits: dict[str, str]) -> Operation[dict[str, str]]:
+        """Return those held messages whose groups do not say which members have not ended."""
+        left, ids = dict(waits), list(waits)
+        for start in range(0, len(ids), FINDS):
+            chunk = ids[start : start + FINDS]
+            found: list[Any] = yield [self.scripts.group(waits[each]) for each in chunk]
+            for message_id, each in zip(chunk, map(unwrap, found), strict=True):
+                group = each and read_group(waits[message_id], each.record, each.dead)
+                if group is not None and group.then == message_id and group.left == len(each.left):
+                    del left[message_id]
+        return left
 
     def look_at_shards(self, state: State, ids: Iterable[str]) -> None:
         for message_id in ids:
@@ -278,6 +306,10 @@ def _is_readable(envelope: bytes) -> bool:
     except UnreadableEnvelope:
         return False
     return True
+
+
+def _group_of(envelope: bytes) -> str:
+    return group_of(parse(envelope)[1].headers) or ""
 
 
 def _missing(found: Counts) -> int:
