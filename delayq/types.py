@@ -10,7 +10,8 @@ from delayq.model.envelope import Headers
 from delayq.model.event import Event
 from delayq.model.handler_progress import HandlerProgress
 from delayq.model.health import Trouble
-from delayq.model.message_group import MessageGroup, OnDead, SentGroup
+from delayq.message_group import MessageGroup
+from delayq.model.message_group import OnDead, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed

@@ -171,6 +171,14 @@ local function put(zset, entries)
   if many then redis.call('ZREM', zset, NOBODY) end
 end
 
+-- Let a hash be a table before it is asked for many of its fields. One of up to 512 short entries is a list, which Redis
+-- searches from the head for each field; a long name turns it into a table.
+local function as_table(hash, many)
+  if many <= 32 then return end
+  redis.call('HSET', hash, NOBODY, '')
+  redis.call('HDEL', hash, NOBODY)
+end
+
 -- Move messages to another sorted set, with their new scores: score, id, … They are added there first; then `note`
 -- records the rest of the move; last they are removed from where they were. A failure in between leaves them in two
 -- places, never in none, and the next move out of either repairs that.
@@ -494,7 +502,7 @@ local function grouped(members, groups, waiting, pending, needs)
   if not needs or (tonumber(string.match(needs, '^%d+')) or 0) < 5 then return false end
   redis.call('HGET', members, '')
   redis.call('HGET', groups, '')
-  redis.call('ZSCORE', waiting, '')
+  redis.call('ZMSCORE', waiting, '')
   head(pending)
   check_rights('HDEL', 'HSET', 'ZADD', 'ZREM')
   if not redis.acl_check_cmd then
@@ -579,6 +587,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
   end
   local now, micros = clock(given)
   local records, holds = {}, {}
+  as_table(groups, #names)
   for i, stored in ipairs(#names > 0 and redis.call('HMGET', groups, unpack(names)) or {}) do
     local name, mode, total, left, dead, since, over, due, id = names[i], group_of(stored)
     if mode and not (mode == 'w' and died) then
@@ -594,6 +603,39 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
   if #gone > 0 then redis.call('HDEL', members, unpack(gone)) end
   if #records > 0 then redis.call('HSET', groups, unpack(records)) end
   let_go(members, waiting, pending, bell, now, micros, holds)
+end
+
+-- Where a sweep of groups is, as noted in a field of `groups` that is no group: the cursor of its page, and after which
+-- group of the page it continues. Nothing for half a minute after the last page.
+local function sweep_place(groups, field, now)
+  local cursor, since, last = string.match(redis.call('HGET', groups, field) or '', '^(%d*) (%d+) (.*)$')
+  if cursor == '' and now >= tonumber(since) and now < since + 30000 then return nil end
+  return cursor and cursor ~= '' and cursor or '0', last or ''
+end
+
+-- Note where a sweep of groups is; return 1 if it is not at its end, else 0.
+local function note_sweep(groups, field, now, cursor, last)
+  local ends = cursor == '0' and last == ''
+  redis.call('HSET', groups, field, (ends and '' or cursor) .. ' ' .. digits(now) .. ' ' .. last)
+  return ends and 0 or 1
+end
+
+-- How many messages a group was sent with, how many of them are members, and those that belong to no group.
+local function look_at_roster(members, rosters, name)
+  local roster, left, lost = lines(redis.call('HGET', rosters, name)), 0, {}
+  for i, of in ipairs(#roster > 0 and redis.call('HMGET', members, unpack(roster)) or {}) do
+    if of == name then left = left + 1 elseif not of then lost[#lost + 1] = roster[i] end
+  end
+  return #roster, left, lost
+end
+
+-- Store the record of a group with this many members left: the parts of `group_of`. If none is left, it has ended, and the
+-- message becomes due that waits for it.
+local function keep_group(members, groups, waiting, pending, bell, given, name, left, mode, total, dead, since, due, id)
+  local now, micros = clock(given)
+  local over = left == 0 and digits(now) or '0'
+  redis.call('HSET', groups, name, table.concat({mode, total, digits(left), dead, since, over, due, id}, ' '))
+  if left == 0 then let_go(members, waiting, pending, bell, now, micros, {{id, name, since, due}}) end
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.

@@ -50,24 +50,23 @@ for i = 1, n do
   end
   if i > waits or n == 1 then entries[#entries + 1], entries[#entries + 2] = digits(due), ids[i] end
 end
-if waits == 1 then
-  local hold = table.concat({ARGV[3], #dues, digits(now), ARGV[7], name}, ' ')
-  members[#members + 1], members[#members + 2] = ids[1], '\0' .. hold
-end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
+if waits == 1 then
+  members[#members + 1], members[#members + 2] = follows, '\0' .. table.concat({ARGV[3], #dues, digits(now), later, name}, ' ')
+end
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)
 if look then ended(KEYS[12], KEYS[13], KEYS[11], KEYS[1], KEYS[4], true, now, ids) end -- as others', whom nobody counted
 redis.call('HSET', KEYS[14], name, table.concat(roster, '\n'))
-local group = {ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}
-redis.call('HSET', KEYS[13], name, table.concat(group, ' '))
+redis.call('HSET', KEYS[13], name, table.concat({ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}, ' '))
+as_table(KEYS[12], #dues)
 if #dues > 0 then redis.call('HSET', KEYS[12], unpack(members)) end
 if n > 0 then put(KEYS[1], entries) end
 if waits == 1 and #dues > 0 then put(KEYS[11], {now, follows}) end
 if n > 0 then redis.call('ZREM', KEYS[2], unpack(ids)) end
 if n > 0 then count_stored(KEYS[3], 'sent', n, largest) end
-local reason, alone = 'of group ' .. name, n == 1 and entries[1] or nil -- due at once if it waits for none
-if note and waits == 1 then note(ids[1], 'sent', nil, alone, nil, reason) end
+local reason = 'of group ' .. name
+if note and waits == 1 then note(follows, 'sent', nil, n == 1 and entries[1] or nil, nil, reason) end
 if note then note(roster, 'sent', nil, dues, nil, reason) end
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return dues
