@@ -173,7 +173,7 @@ end
 
 -- Let a hash be a table before it is asked for many of its fields. One of up to 512 short entries is a list, which Redis
 -- searches from the head for each field; a long name turns it into a table.
-local function as_table(hash, many)
+local function as_hashtable(hash, many)
   if many <= 32 then return end
   redis.call('HSET', hash, NOBODY, '')
   redis.call('HDEL', hash, NOBODY)
@@ -587,7 +587,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
   end
   local now, micros = clock(given)
   local records, holds = {}, {}
-  as_table(groups, #names)
+  as_hashtable(groups, #names)
   for i, stored in ipairs(#names > 0 and redis.call('HMGET', groups, unpack(names)) or {}) do
     local name, mode, total, left, dead, since, over, due, id = names[i], group_of(stored)
     if mode and not (mode == 'w' and died) then
