@@ -337,7 +337,10 @@ class Queue:
     def group(self, id: str) -> MessageGroup | None:
         """Return how far a group is; None if it does not exist, or ended more than an hour ago."""
         found = self._executor.execute(groups.group(self._context, id))
-        return found and with_results(*found, partial(self.execute, groups.member_results))
+        return found and with_results(*found, self._member_results)
+
+    def _member_results(self, ids: Sequence[str], sent_at: dt.datetime) -> list[Any]:
+        return self._executor.execute(groups.member_results(self._context, ids, sent_at))
 
     def cancel_group(self, id: str) -> int:
         """Cancel the message that waits for a group, and its members; return how many messages were cancelled.

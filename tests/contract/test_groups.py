@@ -455,7 +455,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Queue, drain: Drain, client: Any):
+def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Queue, drain: Drain):
     adding, plain = task(queue, add, results=3600, max_retries=0), task(queue, add, name="plain")
     given = [adding.message(number) for number in range(40)]
     sent = queue.send_group([*given, adding.message(-1), plain.message(5), *members(1, delay=600)], THEN)
@@ -473,14 +473,16 @@ def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Que
         list(group_of(queue, later.id).results())
 
 
-def test_result_of_another_message_with_the_id_of_a_member_is_not_that_of_the_member(make: Make, drain: Drain, now: Now):
+def test_result_of_another_message_with_the_id_of_a_member_is_not_that_of_the_member(
+    make: Make, drain: Drain, now: Now
+):
     queue = make("one-shard", shards=1)
     adding = task(queue, add, results=3600)
     queue.send_many([adding.options(id="a").message(1)])
     drain(queue, None)
     now.later(1)
     first = queue.send_group([adding.options(id="a", delay=60).message(2), adding.options(id="b", delay=60).message(3)])
-    (running, *found) = group_of(queue, first.id).results(return_exceptions=True)
+    running, _ = group_of(queue, first.id).results(return_exceptions=True)
     assert isinstance(running, ResultTimeout)
     queue.cancel("a")
     now.later(60)
