@@ -9,7 +9,7 @@ from tests.harness.lua.raw import LEASE, NOW
 HOUR = 3_600_000
 
 
-def given(queue: Any, mode: str = "w", left: int = 2, members: str = "b", **state: Any) -> None:
+def given(queue: Any, mode: Any = "w", left: Any = 2, members: Any = "b", **state: Any) -> None:
     queue.given(
         groups={"team": f"{mode} 2 {left} 0 {NOW} 0 +5 last"},
         rosters={"team": "a\nb"},
