@@ -28,6 +28,7 @@ redis.call('HDEL', KEYS[9], '') -- a server at its maxmemory refuses a script th
 local page, ids, of, lost, spent = redis.call('HSCAN', KEYS[8], cursor, 'COUNT', '200'), {}, {}, {}, 0
 for i = 1, #page[2], 2 do ids[#ids + 1], of[#of + 1] = page[2][i], page[2][i + 1] end
 if #ids == 0 then return note_sweep(KEYS[9], '', now, page[1], '') end
+as_hashtable(KEYS[9], #ids)
 for i, id in ipairs(ids) do
   local mode, total, since, due, name = hold_of(of[i])
   if name and not group_of(redis.call('HGET', KEYS[9], name)) then
