@@ -29,7 +29,7 @@ MOST_IDS = 100  # per state, those due first
 MOST_FILES = 500
 DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
 
-ALL: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+ALL: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead", "held")
 STATES_FOR: dict[str, tuple[State, ...]] = {
     **{f"{group}{each.name}": each.states for each in ACTIONS.values() for group in ("", "dead ")},
     "dead edit": ("dead",),

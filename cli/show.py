@@ -13,7 +13,7 @@ import msgspec
 
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
-from delayq.model.placement import STATES, WAITING, State
+from delayq.model.placement import DELIVERABLE, STATES, State
 from delayq.model.queue_stats import QueueStats
 from delayq.model.result import DONE, TaskResult
 from delayq.model.show import plural, show_duration
@@ -115,7 +115,7 @@ def _found(queue: Queue, kind: str, now: dt.datetime, page: int) -> Iterator[Mes
         return _all(queue, "unack", page)
     if kind in ("scheduled", "retrying"):
         return _all(queue, "pending" if kind == "scheduled" else "retry", page, after=now)
-    found = heapq.merge(*(_all(queue, state, page) for state in WAITING), key=_due)
+    found = heapq.merge(*(_all(queue, state, page) for state in DELIVERABLE), key=_due)
     return found if kind == "waiting" else itertools.takewhile(lambda each: _due(each) <= now, found)
 
 
@@ -134,7 +134,7 @@ def _all(queue: Queue, state: State, limit: int, after: dt.datetime | None = Non
 
 def phase(info: MessageInfo, now: dt.datetime) -> str:
     """Return the phase of a message, in the words of `QueueStats.PHASES`."""
-    if info.state not in WAITING:
+    if info.state not in DELIVERABLE:
         return "running" if info.state == "unack" else info.state
     return "due" if _due(info) <= now else "retrying" if info.state == "retry" else "scheduled"
 
@@ -145,7 +145,7 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
     rows = [
         (
             printable_id(each.id),
-            phase(each, now) if kind == "waiting" or kind in WAITING else "",
+            phase(each, now) if kind == "waiting" or kind in DELIVERABLE else "",
             show_moment(each.due_at or each.lease_until or each.died_at, long),
             each.attempts or "",
             shortened(cause(each.reason, each.error), PREVIEW),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, Type
 from msgspec import UNSET
 
 from delayq.late_import import late_import
+from delayq.message_group import MessageGroup, with_results
 from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
@@ -26,7 +27,7 @@ from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
 from delayq.model.handler_progress import HandlerProgress
 from delayq.model.message import Message
-from delayq.model.message_group import MessageGroup, OnDead, SentGroup
+from delayq.model.message_group import OnDead, SentGroup
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
@@ -335,7 +336,11 @@ class Queue:
 
     def group(self, id: str) -> MessageGroup | None:
         """Return how far a group is; None if it does not exist, or ended more than an hour ago."""
-        return self._executor.execute(groups.group(self._context, id))
+        found = self._executor.execute(groups.group(self._context, id))
+        return found and with_results(*found, self._member_results)
+
+    def _member_results(self, ids: Sequence[str], sent_at: dt.datetime) -> list[Any]:
+        return self._executor.execute(groups.member_results(self._context, ids, sent_at))
 
     def cancel_group(self, id: str) -> int:
         """Cancel the message that waits for a group, and its members; return how many messages were cancelled.

@@ -1,5 +1,6 @@
 """Types in delayq's signatures that programs do not construct: results, and the literals that arguments take."""
 
+from delayq.message_group import MessageGroup
 from delayq.model.actions import Buried, Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
 from delayq.model.causes import Cause, Causes
@@ -10,7 +11,7 @@ from delayq.model.envelope import Headers
 from delayq.model.event import Event
 from delayq.model.handler_progress import HandlerProgress
 from delayq.model.health import Trouble
-from delayq.model.message_group import MessageGroup, OnDead, SentGroup
+from delayq.model.message_group import OnDead, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed

@@ -23,10 +23,10 @@ local roster, ids = lines(redis.call('HGET', KEYS[11], name)), {}
 for i, each in ipairs(#roster > 0 and redis.call('HMGET', KEYS[8], unpack(roster)) or {}) do
   if each == name then ids[#ids + 1] = roster[i] end
 end
-local waits = awaits(KEYS[10], id, since) and 1 or 0
+local waits = #awaiting(KEYS[8], KEYS[10], id ~= '' and {{id, name, since}} or {})
 if waits == 1 then
   local note = ledger(KEYS[6], KEYS[7], now)
-  discard({KEYS[10]}, KEYS[1], {KEYS[2], KEYS[3], KEYS[4]}, KEYS[5], {id}, now, note, 'cancelled')
+  discard({KEYS[10]}, KEYS[1], {KEYS[2], KEYS[3], KEYS[4], KEYS[8]}, KEYS[5], {id}, now, note, 'cancelled')
 end
 if waits == 1 or #ids > 0 then
   redis.call('ZREM', KEYS[10], '') -- never an id: a server at its maxmemory refuses a script that begins with an HSET

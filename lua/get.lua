@@ -27,4 +27,5 @@ for i = 8, 10 do known[i - 7] = redis.call('HGET', KEYS[i], id) end
 local cancelled, group = redis.call('SISMEMBER', KEYS[11], id), redis.call('HGET', KEYS[13], id)
 local reported, progress = redis.pcall('HMGET', KEYS[14], 'receipt', 'progress'), false -- another program may own the key
 if reported[1] and held(KEYS[3], KEYS[8], id, reported[1]) then progress = reported[2] end
+if group and string.find(group, '^%c') then group = false end -- it waits for one, or is to be sent with one
 return {scores, known[1], known[2], known[3], cancelled, redis.call('GET', KEYS[12]), group, progress}

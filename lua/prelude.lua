@@ -171,6 +171,14 @@ local function put(zset, entries)
   if many then redis.call('ZREM', zset, NOBODY) end
 end
 
+-- Let a hash be a table before it is asked for many of its fields. One of up to 512 short entries is a list, which Redis
+-- searches from the head for each field; a long name turns it into a table.
+local function as_hashtable(hash, many)
+  if many <= 32 then return end
+  redis.call('HSET', hash, NOBODY, '')
+  redis.call('HDEL', hash, NOBODY)
+end
+
 -- Move messages to another sorted set, with their new scores: score, id, … They are added there first; then `note`
 -- records the rest of the move; last they are removed from where they were. A failure in between leaves them in two
 -- places, never in none, and the next move out of either repairs that.
@@ -494,7 +502,7 @@ local function grouped(members, groups, waiting, pending, needs)
   if not needs or (tonumber(string.match(needs, '^%d+')) or 0) < 5 then return false end
   redis.call('HGET', members, '')
   redis.call('HGET', groups, '')
-  redis.call('ZSCORE', waiting, '')
+  redis.call('ZMSCORE', waiting, '')
   head(pending)
   check_rights('HDEL', 'HSET', 'ZADD', 'ZREM')
   if not redis.acl_check_cmd then
@@ -515,10 +523,41 @@ local function group_of(stored)
   return string.match(stored or '', '^(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
 end
 
--- Whether a message still waits for a group, rather than a later message with its id for another group, which was sent at
--- another time.
-local function awaits(waiting, id, since)
-  return tonumber(redis.call('ZSCORE', waiting, id) or '') == tonumber(since)
+-- What `members` says of the message that waits for a group: the parts of the group's record that never change, its mode,
+-- how many members it has had, when it was sent, ms, and when the message is due then; and its name. Nothing for others:
+-- of a member it says the name alone. So a record that another program has deleted can be restored.
+local function hold_of(stored)
+  return string.match(stored or '', '^%z(%l) (%d+) (%d+) (%S+) (.*)$')
+end
+
+-- Which of some messages still wait for their groups, rather than later messages with their ids for other groups: a list
+-- of {id, name of the group, when it was sent, …}.
+local function awaiting(members, waiting, holds)
+  local ids, found = {}, {}
+  for i, hold in ipairs(holds) do ids[i] = hold[1] end
+  if #ids == 0 then return found end
+  local known, scores = redis.call('HMGET', members, unpack(ids)), redis.call('ZMSCORE', waiting, unpack(ids))
+  for i, hold in ipairs(holds) do
+    local _, _, _, _, name = hold_of(known[i])
+    local right = name == hold[2] or not known[i] -- another program may have removed it
+    if right and tonumber(scores[i] or '') == tonumber(hold[3]) then found[#found + 1] = hold end
+  end
+  return found
+end
+
+-- Make those of some messages due that wait for their groups, which have ended: {id, name, when sent, due}.
+local function let_go(members, waiting, pending, bell, now, micros, holds)
+  local entries, ids, first, before = {}, {}, math.huge, nil
+  for i, hold in ipairs(awaiting(members, waiting, holds)) do
+    local due = due_time(hold[4], now, micros)
+    entries[2 * i - 1], entries[2 * i], ids[i] = due, hold[1], hold[1]
+    first = math.min(first, due)
+  end
+  if #ids == 0 then return end
+  before = head(pending)
+  put(pending, entries)
+  redis.call('ZREM', waiting, unpack(ids))
+  if first < before then ring(bell) end
 end
 
 -- The lines of a text, or of none.
@@ -531,34 +570,72 @@ end
 -- Let groups know that messages have ended, if the queue is `grouped`. With `died`, the messages are dead letters now, which
 -- end as members only if their groups do not wait for those. A member counts once, as it then leaves its group. The last
 -- one makes the message due that waits for the group. `given` is a time, as for `clock`.
+--
+-- A member whose group is unknown, as another program has removed the record, stays one, for `sweep_groups`.
 local function ended(members, groups, waiting, pending, bell, is_grouped, given, ids, died)
   if not is_grouped or #ids == 0 then return end
-  local of = {}
+  local of, names, gone, seen = {}, {}, {}, {}
   for i, name in ipairs(redis.call('HMGET', members, unpack(ids))) do
-    if name then
-      of[name] = of[name] or {}
-      table.insert(of[name], ids[i])
+    local id = ids[i]
+    if name and not seen[id] and string.find(name, '^%c') then
+      gone[#gone + 1] = id -- it waited for a group, or was to be sent with one
+    elseif name and not seen[id] then
+      if not of[name] then of[name], names[#names + 1] = {}, name end
+      table.insert(of[name], id)
     end
+    seen[id] = true
   end
-  for name, gone in pairs(of) do
-    local mode, total, left, dead, since, over, due, id = group_of(redis.call('HGET', groups, name))
-    if mode ~= 'w' or not died then
-      local n = redis.call('HDEL', members, unpack(gone))
-      left, dead = math.max(0, (left or 0) - n), (dead or 0) + (died and n or 0)
-      local now, micros = clock(given)
+  local now, micros = clock(given)
+  local records, holds = {}, {}
+  as_hashtable(groups, #names)
+  for i, stored in ipairs(#names > 0 and redis.call('HMGET', groups, unpack(names)) or {}) do
+    local name, mode, total, left, dead, since, over, due, id = names[i], group_of(stored)
+    if mode and not (mode == 'w' and died) then
+      local n = #of[name]
+      for _, each in ipairs(of[name]) do gone[#gone + 1] = each end
+      left, dead = math.max(0, left - n), dead + (died and n or 0)
       if left == 0 and over == '0' then over = digits(now) end
-      if mode then
-        local numbers = {mode, total, digits(left), digits(dead), since, over, due, id}
-        redis.call('HSET', groups, name, table.concat(numbers, ' '))
-      end
-      if mode and left == 0 and awaits(waiting, id, since) then
-        local at, before = due_time(due, now, micros), head(pending)
-        put(pending, {at, id})
-        redis.call('ZREM', waiting, id)
-        if at < before then ring(bell) end
-      end
+      local numbers = {mode, total, digits(left), digits(dead), since, over, due, id}
+      records[#records + 1], records[#records + 2] = name, table.concat(numbers, ' ')
+      if left == 0 and id ~= '' then holds[#holds + 1] = {id, name, since, due} end
     end
   end
+  if #gone > 0 then redis.call('HDEL', members, unpack(gone)) end
+  if #records > 0 then redis.call('HSET', groups, unpack(records)) end
+  let_go(members, waiting, pending, bell, now, micros, holds)
+end
+
+-- Where a sweep of groups is, as noted in a field of `groups` that is no group: the cursor of its page, and after which
+-- group of the page it continues. Nothing for half a minute after the last page.
+local function sweep_place(groups, field, now)
+  local cursor, since, last = string.match(redis.call('HGET', groups, field) or '', '^(%d*) (%d+) (.*)$')
+  if cursor == '' and now >= tonumber(since) and now < since + 30000 then return nil end
+  return cursor and cursor ~= '' and cursor or '0', last or ''
+end
+
+-- Note where a sweep of groups is; return 1 if it is not at its end, else 0.
+local function note_sweep(groups, field, now, cursor, last)
+  local ends = cursor == '0' and last == ''
+  redis.call('HSET', groups, field, (ends and '' or cursor) .. ' ' .. digits(now) .. ' ' .. last)
+  return ends and 0 or 1
+end
+
+-- How many messages a group was sent with, how many of them are members, and those that belong to no group.
+local function look_at_roster(members, rosters, name)
+  local roster, left, lost = lines(redis.call('HGET', rosters, name)), 0, {}
+  for i, of in ipairs(#roster > 0 and redis.call('HMGET', members, unpack(roster)) or {}) do
+    if of == name then left = left + 1 elseif not of then lost[#lost + 1] = roster[i] end
+  end
+  return #roster, left, lost
+end
+
+-- Store the record of a group with this many members left: the parts of `group_of`. If none is left, it has ended, and the
+-- message becomes due that waits for it.
+local function keep_group(members, groups, waiting, pending, bell, given, name, left, mode, total, dead, since, due, id)
+  local now, micros = clock(given)
+  local over = left == 0 and digits(now) or '0'
+  redis.call('HSET', groups, name, table.concat({mode, total, digits(left), dead, since, over, due, id}, ' '))
+  if left == 0 then let_go(members, waiting, pending, bell, now, micros, {{id, name, since, due}}) end
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.

@@ -35,9 +35,7 @@ local n, ids, before = (#ARGV - 5) / 3, {}, head(KEYS[1])
 for i = 1, n do ids[i] = ARGV[3 * i + 3] end
 local look = n > 0 and (ARGV[4] == '1' or redis.call('EXISTS', unpack(KEYS, 15)) > 0)
 local taken = look and existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[11]}) or {}
-for i = 1, n do
-  if taken[i] then return {-2, ids[i]} end
-end
+for i, id in ipairs(ids) do if taken[i] then return {-2, id} end end
 if max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[11]) < n then return {-3, max_length} end
 local stamped, values, members, dues, roster, entries, largest = stamp(now), {}, {}, {}, {}, {}, 0
 for i = 1, n do
@@ -51,19 +49,21 @@ for i = 1, n do
   if i > waits or n == 1 then entries[#entries + 1], entries[#entries + 2] = digits(due), ids[i] end
 end
 local over, later, follows = #dues == 0 and now or 0, waits == 1 and ARGV[7] or '-', waits == 1 and ids[1] or ''
+local hold = '\0' .. table.concat({ARGV[3], #dues, digits(now), later, name}, ' ')
+if waits == 1 then members[#members + 1], members[#members + 2] = follows, hold end
 if n > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 need(KEYS[9], 5)
 if look then ended(KEYS[12], KEYS[13], KEYS[11], KEYS[1], KEYS[4], true, now, ids) end -- as others', whom nobody counted
 redis.call('HSET', KEYS[14], name, table.concat(roster, '\n'))
-local group = {ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}
-redis.call('HSET', KEYS[13], name, table.concat(group, ' '))
+redis.call('HSET', KEYS[13], name, table.concat({ARGV[3], #dues, #dues, 0, digits(now), digits(over), later, follows}, ' '))
+as_hashtable(KEYS[12], #dues)
 if #dues > 0 then redis.call('HSET', KEYS[12], unpack(members)) end
 if n > 0 then put(KEYS[1], entries) end
 if waits == 1 and #dues > 0 then put(KEYS[11], {now, follows}) end
 if n > 0 then redis.call('ZREM', KEYS[2], unpack(ids)) end
 if n > 0 then count_stored(KEYS[3], 'sent', n, largest) end
-local reason, alone = 'of group ' .. name, n == 1 and entries[1] or nil -- due at once if it waits for none
-if note and waits == 1 then note(ids[1], 'sent', nil, alone, nil, reason) end
+local reason = 'of group ' .. name
+if note and waits == 1 then note(follows, 'sent', nil, n == 1 and entries[1] or nil, nil, reason) end
 if note then note(roster, 'sent', nil, dues, nil, reason) end
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return dues

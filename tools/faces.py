@@ -24,6 +24,7 @@ MADE = {
     "aio/doctor": "doctor",
     "aio/ledger": "ledger",
     "aio/message": "model/message",
+    "aio/message_group": "message_group",
     "aio/queue": "queue",
     "aio/queue_names": "queue_names",
     "aio/schedules": "schedules",

@@ -10,7 +10,7 @@ from delayq.model import health
 from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.event import Event
-from delayq.model.message_group import MessageGroup
+from delayq.model.message_group import MessageGroupInfo
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.queue_stats import QueueStats
@@ -46,7 +46,7 @@ class Known(NamedTuple):
     ledger: Sequence[Event] | None = None
     consumers: Sequence[ConsumerInfo] = ()
     stats: QueueStats | None = None
-    group: MessageGroup | None = None
+    group: MessageGroupInfo | None = None
     result: TaskResult | None = None
     rate: float = 0.0
 

@@ -16,6 +16,7 @@ GroupState = Literal["running", "blocked", "done", "cancelled"]
 
 MODES: Final[dict[OnDead, str]] = {"wait": "w", "continue": "c"}
 CANCELLED = "x"
+RESULTS_A_TRIP: Final = 16  # of members: each may take 1 MiB
 
 _RECORD = re.compile(
     r"(?P<mode>[a-z]) (?P<total>\d+) (?P<left>\d+) (?P<dead>\d+) (?P<since>\d+) (?P<over>\d+) \S+ (?P<then>.*)",
@@ -35,18 +36,8 @@ class SentGroup(NamedTuple):
     sents: list[SentMessage]
 
 
-class MessageGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of messages as it is at one instant.
-
-    Attributes:
-        total: how many members it was sent with.
-        left: how many have not ended, including the dead letters that the group waits for.
-        dead: how many have become dead letters. If the group waits for these, requeued and deleted ones do not count.
-        state: "running"; "blocked" if it waits only for dead letters; "done"; or "cancelled".
-        then: the id of the message that waits, or waited, for the group; None if there is none.
-        created_at: when it was sent.
-        ended_at: when its last member ended; None before.
-    """
+class MessageGroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of messages as it is at one instant: see `MessageGroup`."""
 
     id: str
     total: int
@@ -58,7 +49,7 @@ class MessageGroup(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: dt.datetime | None
 
 
-def read_group(name: str, record: str, dead: int) -> MessageGroup | None:
+def read_group(name: str, record: str, dead: int) -> MessageGroupInfo | None:
     """Read a group as stored; None if another program wrote it.
 
     Args:
@@ -73,7 +64,7 @@ def read_group(name: str, record: str, dead: int) -> MessageGroup | None:
         state = "cancelled"
     elif over:
         state = "done"
-    return MessageGroup(
+    return MessageGroupInfo(
         id=name,
         total=int(found["total"]),
         left=left,

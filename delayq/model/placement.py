@@ -21,7 +21,10 @@ MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes and reserved ids
 RESULT, PROGRESS = "result:", "progress:"  # in those of tasks' records, and of what handlers report
 
 STATES: Final[tuple[State, ...]] = get_args(State)
-WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")
+DELIVERABLE: Final[tuple[State, ...]] = ("pending", "ready", "retry")
+"""Those in which a message only waits for its time."""
+WAITING: Final[tuple[State, ...]] = (*DELIVERABLE, "held")
+"""Those in which a message waits: for its time, or for a group to end."""
 PURGEABLE: Final[tuple[State, ...]] = get_args(Purgeable)
 MAX_SHARDS: Final = 1024
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from delayq.errors import DuplicateMessage, InvalidInput, OtherShard, QueueFull
+from delayq.errors import DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull, ResultTimeout
 from delayq.model.delivery import Outgoing, SentMessage
-from delayq.model.message_group import MODES, MessageGroup, OnDead, SentGroup, read_group
+from delayq.model.envelope import decode_json
+from delayq.model.message_group import MODES, MessageGroupInfo, OnDead, SentGroup, read_group
+from delayq.model.result import failure
 from delayq.model.text import decode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id
+from delayq.operations import results
 from delayq.operations.encode import MAX_THEN_BYTES, EncodedMessage, encode_at, fresh_id, no_outgoing
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import asked_ms, prepared, within_middleware
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 MAX_MEMBERS = 1000
@@ -134,12 +138,37 @@ def _send(
     return [SentMessage(each, due, False) for each, due in zip(ids, asked, strict=False)]
 
 
-def group(context: QueueContext, name: str) -> Operation[MessageGroup | None]:
-    """Return a group; None if there is none, or it ended more than an hour ago."""
+def group(context: QueueContext, name: str) -> Operation[tuple[MessageGroupInfo, list[str]] | None]:
+    """Return a group, and the ids of all its members; None if there is none, or it ended more than an hour ago."""
     check_id(name)
     yield from context.opened()
     found = yield from execute(context.shard(name).group(name))
-    return None if found is None else read_group(name, found.record, found.dead)
+    info = None if found is None else read_group(name, found.record, found.dead)
+    return None if found is None or info is None else (info, found.roster)
+
+
+def member_results(context: QueueContext, ids: Sequence[str], sent_at: dt.datetime) -> Operation[list[Any]]:
+    """Return for each member of a group what its task returned, or the error that says why there is nothing."""
+    found = yield from gather(*(results.find(context, each) for each in ids))
+    return [_result(message_id, unwrap(each), sent_at) for message_id, each in zip(ids, found, strict=True)]
+
+
+def _result(message_id: str, found: results.Found, sent_at: dt.datetime) -> Any:
+    word, result, body = found
+    if result is not None and result.created_at not in (None, sent_at):
+        return NoResult(f"no result of member {message_id} is kept: another message has had this id since, or before")
+    if body is not None:
+        return decode_json(body)
+    if result is not None:
+        return failure(result)
+    if word == "live":
+        return ResultTimeout(f"member {message_id} has not ended yet")
+    if word == "plain":
+        return NoResult(f"member {message_id} keeps no result: register its task with results=")
+    return NoResult(
+        f"no result of member {message_id} is kept: its task keeps none, it was cancelled, purged or replaced, or its "
+        "result has expired"
+    )
 
 
 def cancel_group(context: QueueContext, name: str) -> Operation[int]:
@@ -158,7 +187,7 @@ def cancel_group(context: QueueContext, name: str) -> Operation[int]:
 
 
 def sweep(context: QueueContext) -> Operation[bool]:
-    """Find members that have ended unnoticed, a page of each shard; return whether there may be more."""
+    """Find members that ended unnoticed, and mend groups, a page of each shard; return whether there may be more."""
     shards = yield from context.opened()
-    results = yield [scripts.sweep_groups() for scripts in shards]
-    return 1 in [0 if context.outlives(result) else unwrap(result) for result in results]
+    replies = yield [each for scripts in shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
+    return 1 in [0 if context.outlives(reply) else unwrap(reply) for reply in replies]

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from delayq.errors import DelayqError
 from delayq.model.interval import FALLBACK_MS
-from delayq.model.placement import WAITING
+from delayq.model.placement import DELIVERABLE
 from delayq.model.queue_stats import Counts
 from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.replies import SleepReply
 
-DELIVERABLE = (*WAITING, "unack")
+TIMED = (*DELIVERABLE, "unack")
 """The states from which a delivery may come."""
 
 
@@ -77,7 +77,7 @@ def next_event(context: QueueContext, name: str) -> Operation[float | None]:
     if any(each.paused_ms is not None for each in counts):
         return min((each.paused_until_ms for each in counts if each.paused_until_ms is not None), default=None)
     now = counts[0].now_ms
-    heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in DELIVERABLE]
+    heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in TIMED]
     if not any(head <= now for head in heads):
         return min(heads, default=None)
     # A limit holds back what is already due: look again when the limit allows it, or as often as a consumer does.

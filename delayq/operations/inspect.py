@@ -15,7 +15,7 @@ from delayq.model.envelope import parse
 from delayq.model.handler_progress import decoded as decoded_progress
 from delayq.model.message_info import MessageInfo, content
 from delayq.model.occurrence import HOME
-from delayq.model.placement import STATES, WAITING, State, check_state
+from delayq.model.placement import DELIVERABLE, STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
@@ -69,7 +69,9 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
     paused = [(shard.paused_ms, shard.paused_until_ms) for shard in shards if shard.paused_ms is not None]
     ends = [until for _, until in paused if until is not None]
     heads = [shard.heads_ms["pending"] for shard in shards if "pending" in shard.heads_ms]
-    due = [score for shard in shards for score in map(shard.heads_ms.get, WAITING) if score and score <= shard.now_ms]
+    due = [
+        score for shard in shards for score in map(shard.heads_ms.get, DELIVERABLE) if score and score <= shard.now_ms
+    ]
     pending_due, retry_due = sum(shard.pending_due for shard in shards), sum(shard.retry_due for shard in shards)
     return QueueStats(
         queue=name,
@@ -173,7 +175,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         id=message_id,
         queue=context.name,
         state=state,
-        due_at=at if state in WAITING else None,
+        due_at=at if state in DELIVERABLE else None,
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=before.past + (state == "unack"),

@@ -150,6 +150,9 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def sweep_groups(self) -> Command[int]:
         return self._call("sweep_groups", [self._clock()], int)
 
+    def mend_groups(self) -> Command[int]:
+        return self._call("mend_groups", [self._clock()], int)
+
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
         return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
-from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
+from delayq import DuplicateMessage, InvalidInput, NoResult, Outgoing, Queue, QueueFull, ResultTimeout, TaskFailed
 from delayq.errors import OtherShard
 from delayq.model.units import from_ms
 from delayq.operations import groups, manage
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.types import MessageGroup, MessageInfo
 from tests.contract.conftest import Drain, Make, Now
+from tests.contract.test_tasks import task
+from tests.harness.awaiting import Awaited
 
 THEN = Outgoing("then")
 
@@ -312,14 +315,15 @@ def moved(queue: Queue, _: str) -> None:
 
 
 @pytest.mark.parametrize("leave", [withdrawn_alone, withdrawn_with_its_group, moved])
+@pytest.mark.parametrize("seconds", [0, 1])
 def test_message_waits_for_its_own_group_if_an_earlier_one_had_its_id(
-    make: Make, now: Now, leave: Callable[[Queue, str], None]
+    make: Make, now: Now, leave: Callable[[Queue, str], None], seconds: int
 ):
     queue = make("one-shard", shards=1)
     first = queue.send_group(members(1), Outgoing("first", id="t"))
     (running,) = queue.receive()
     leave(queue, first.id)
-    now.later(1)
+    now.later(seconds)
     second = queue.send_group(members(1, delay=60), Outgoing("second", id="t"))
     assert queue.cancel_group(first.id) == 0
     running.ack()
@@ -443,3 +447,60 @@ def test_sweep_finds_members_that_nobody_counted(queue: Queue, client: Any, now:
         pass
     assert queue.group(sent.id) is None
     assert client.keys("*rosters") == []
+
+
+def add(a: int, b: int = 1) -> int:
+    if a < 0:
+        raise ValueError(f"{a} is negative")
+    return a + b
+
+
+def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Queue, drain: Drain):
+    adding, plain = task(queue, add, results=3600, max_retries=0), task(queue, add, name="plain")
+    given = [adding.message(number) for number in range(40)]
+    sent = queue.send_group([*given, adding.message(-1), plain.message(5), *members(1, delay=600)], THEN)
+    drain(queue, None)
+    later = queue.send_group([Outgoing(1, delay=60)])
+    found = list(group_of(queue, sent.id).results(return_exceptions=True))
+    assert found[:40] == list(range(1, 41))
+    assert [type(each) for each in found[40:]] == [TaskFailed, NoResult, NoResult]
+    assert (found[40].type, found[40].text) == ("ValueError", "-1 is negative")
+    assert "member" in str(found[41])
+    assert "keeps no result" in str(found[42])
+    with pytest.raises(TaskFailed):
+        sum(group_of(queue, sent.id).results())
+    with pytest.raises(NoResult):
+        list(group_of(queue, later.id).results())
+
+
+def test_result_of_another_message_with_the_id_of_a_member_is_not_that_of_the_member(
+    make: Make, drain: Drain, now: Now
+):
+    queue = make("one-shard", shards=1)
+    adding = task(queue, add, results=3600)
+    queue.send_many([adding.options(id="a").message(1)])
+    drain(queue, None)
+    now.later(1)
+    first = queue.send_group([adding.options(id="a", delay=60).message(2), adding.options(id="b", delay=60).message(3)])
+    running, _ = group_of(queue, first.id).results(return_exceptions=True)
+    assert isinstance(running, ResultTimeout)
+    queue.cancel("a")
+    now.later(60)
+    drain(queue, None)
+    gone, value = group_of(queue, first.id).results(return_exceptions=True)
+    assert (type(gone), value) == (NoResult, 4)
+    queue.send_many([adding.options(id="b").message(9)])
+    now.later(1)
+    drain(queue, None)
+    assert [type(each) for each in group_of(queue, first.id).results(return_exceptions=True)] == [NoResult, NoResult]
+
+
+def test_group_that_was_unpickled_says_how_to_read_its_results(queue: Queue):
+    group: Any = group_of(queue, queue.send_group(members(1)).id)
+    if isinstance(group, Awaited):
+        group = group.target
+    copied = pickle.loads(pickle.dumps(group))
+    assert copied == group
+    if isinstance(queue, Queue):
+        with pytest.raises(InvalidInput, match="was read by another program: use group"):
+            list(copied.results())

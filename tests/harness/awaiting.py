@@ -14,6 +14,7 @@ from delayq import aio
 from delayq.aio import doctor as aio_doctor
 from delayq.aio.dead_letters import DeadLetters
 from delayq.aio.ledger import Ledger
+from delayq.aio.message_group import MessageGroup
 from delayq.aio.schedules import Schedules
 from delayq.aio.topic_group import Group
 from delayq.transport.executor_async import Executor
@@ -84,7 +85,7 @@ class Awaited:
     def _of(self, result: Any) -> Any:
         if isinstance(result, list):
             return [self._of(each) for each in result]
-        return Awaited(result, self._runner) if isinstance(result, aio.Message | Group) else result
+        return Awaited(result, self._runner) if isinstance(result, aio.Message | Group | MessageGroup) else result
 
     def __repr__(self) -> str:
         return repr(self.target)

@@ -6,8 +6,6 @@ import pytest
 
 from tests.harness.lua.raw import LEASE, NOW
 
-HOUR = 3_600_000
-
 
 def given(queue: Any, mode: str = "w", **state: Any) -> None:
     queue.given(
@@ -70,14 +68,34 @@ def test_clock_that_was_set_back_does_not_stop_sweeps(queue):
     assert "held" not in queue.state()
 
 
-@pytest.mark.parametrize(
-    ("after", "there", "kept"), [(HOUR, {}, True), (HOUR + 1, {}, False), (2 * HOUR, {"last": NOW}, True)]
-)
-def test_group_is_forgotten_an_hour_after_its_end_and_that_of_its_last_message(queue, after, there, kept):
-    queue.given(groups={"team": f"w 1 0 0 {NOW} {NOW} +5 last"}, rosters={"team": "a"}, retry=there)
-    queue.now = NOW + after
+def hold(left: int = 1) -> str:
+    return f"\0w {left} {NOW} +5 team"
+
+
+def test_lost_record_is_restored_from_what_is_stored_with_the_message_that_waits(queue):
+    queue.given(
+        rosters={"team": "a\nb"}, members={"last": hold(2), "b": "team"}, held={"last": NOW}, pending={"b": NOW}
+    )
     sweep(queue)
-    assert ("team" in queue.state()["groups"], "rosters" in queue.state()) == (kept, kept)
+    assert queue.state()["groups"]["team"] == f"w 2 1 0 {NOW} 0 +5 last"
+
+
+def test_message_of_a_lost_group_whose_members_have_ended_is_due(queue):
+    queue.given(rosters={"team": "a"}, members={"last": hold(), "a": "team"}, held={"last": NOW}, garbage={"a": NOW})
+    sweep(queue)
+    assert (queue.state()["members"], queue.state()["pending"]) == ({"last": hold()}, {"last": NOW + 5})
+
+
+def test_message_that_does_not_wait_restores_no_group(queue):
+    queue.given(rosters={"team": "a"}, members={"last": hold(), "a": "team"}, pending={"last": NOW, "a": NOW})
+    sweep(queue)
+    assert list(queue.state()["groups"]) == [""]
+
+
+def test_member_of_an_unknown_group_stays_one_while_it_exists(queue):
+    queue.given(members={"a": "team", "b": "team"}, pending={"a": NOW}, garbage={"b": NOW})
+    sweep(queue)
+    assert queue.state()["members"] == {"a": "team"}
 
 
 def test_each_member_of_thousands_is_found(queue):

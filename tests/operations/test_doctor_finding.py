@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from delayq.model.envelope import encode_envelope
-from delayq.model.placement import STATES
+from delayq.model.placement import STATES, WAITING
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
-from delayq.operations.doctor.finding import CLOCK_STEP_MS, PRECEDENCE, WAITING, Finding, ailments, is_time
+from delayq.operations.doctor.finding import CLOCK_STEP_MS, PRECEDENCE, Finding, ailments, is_time
 from delayq.protocol.replies import StoredMessage
 
 NOW = 1_700_000_000_000

@@ -83,6 +83,21 @@ def test_buried_messages_are_dead_letters(enter: Enter, stocked: Queue):
     assert [info.reason for info in stocked.dead.list() if info.id in ("m1", "m2")] == ["buried", "buried"]
 
 
+def test_held_messages_are_run_rescheduled_and_buried(enter: Enter, queue: Queue):
+    for each in "abcd":
+        queue.send_group([Outgoing("member", delay=60)], Outgoing("then", id=each))
+    client = enter()
+    page, listed = client.get(f"{QUEUE}/messages/a").text, client.get(f"{QUEUE}/messages?state=held").text
+    for act in ("now", "reschedule", "bury", "cancel"):
+        assert f'value="{act}"' in page
+        assert f'value="{act}"' in listed
+    assert "1 of 1 rescheduled." in run(client, {"act": "now", "ids": ["a"], "state": "held", "page": "message"})
+    assert "1 of 1 buried." in run(client, {"act": "bury", "ids": ["b"], "state": "held"})
+    assert "2 of 2 rescheduled." in run(client, {"act": "now", "all": "1", "state": "held"})
+    assert ids(queue, "held") == set()
+    assert {each.payload for each in queue.receive()} == {"then"}
+
+
 def test_running_message_is_stopped_from_its_page(enter: Enter, queue: Queue):
     began, client = threading.Event(), enter()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from delayq.model.actions import BURIED, How
-from delayq.model.placement import WAITING
+from delayq.model.placement import DELIVERABLE
 from delayq.model.text import encode_id
 from delayq.model.units import MAX_TIME_MS, due_word, milliseconds, timestamp_ms
 from delayq.model.validation import checked_ids
@@ -61,7 +61,7 @@ def retiming(due: Due, now_ms: float = 0.0) -> Act:
     """
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-        keys = [scripts.keys.state(state) for state in WAITING]
+        keys = [scripts.keys.state(state) for state in DELIVERABLE]
         asked = [Command(key, ("ZSCORE", key, encode_id(each)), _score) for each in ids for key in keys]
         scores = [unwrap(reply) for reply in (yield asked)]
         found = [

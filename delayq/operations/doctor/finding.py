@@ -10,16 +10,12 @@ from typing import Literal
 from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import parse
 from delayq.model.outcome import REASON_PAYLOAD_MISSING
-from delayq.model.placement import WAITING as DELIVERABLE
-from delayq.model.placement import State
+from delayq.model.placement import WAITING, State
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
 from delayq.protocol.replies import StoredMessage
 
 Severity = Literal["error", "warning"]
-
-WAITING: tuple[State, ...] = (*DELIVERABLE, "held")
-
 
 PRECEDENCE: tuple[State, ...] = ("unack", "retry", "ready", "pending", "held", "dead", "garbage")
 """A message that is in several structures is kept in the first of these."""

@@ -12,15 +12,16 @@ from functools import partial
 from typing import Any
 
 from delayq.errors import UnreadableEnvelope
-from delayq.model.envelope import parse
-from delayq.model.placement import STATES, State
+from delayq.model.envelope import group_of, parse
+from delayq.model.message_group import read_group
+from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import Counts, QueueStats
 from delayq.model.schedule import LATE_MS
 from delayq.model.show import plural, show_duration
 from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
 from delayq.operations.doctor import scan
-from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
+from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, Finding, ailments, is_time
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.schedules import look_at_schedules
 from delayq.operations.queue_context import QueueContext
@@ -140,7 +141,34 @@ class ShardExamination:
         while state in WAITING and sizes:
             stored = yield from scan.envelopes(self.scripts, sizes)
             odd += [message_id for message_id, envelope in stored.items() if not _is_readable(envelope)]
+            if state == "held":
+                yield from self.look_at_held(stored)
         return odd
+
+    def look_at_held(self, stored: dict[str, bytes]) -> Operation[None]:
+        """Report the messages whose groups are unknown, or have lost members that they count, at two instants."""
+        waits = {each: _group_of(envelope) for each, envelope in stored.items() if _is_readable(envelope)}
+        for _ in range(2):
+            waits = yield from self.without_group(waits)
+        for message_id in (yield from scan.in_any(self.scripts, list(waits), ["held"])):
+            what = f"waits for group {printable_id(waits[message_id]) or 'unknown'}, whose data is lost"
+            remedy = (
+                "a consumer restores it within a minute if it can; if this stays, reschedule the message to run it "
+                "without waiting, or cancel it"
+            )
+            self.report.tell(Finding("group", message_id, what, remedy))
+
+    def without_group(self, waits: dict[str, str]) -> Operation[dict[str, str]]:
+        """Return those held messages whose groups do not say which members have not ended."""
+        left, ids = dict(waits), list(waits)
+        for start in range(0, len(ids), FINDS):
+            chunk = ids[start : start + FINDS]
+            found: list[Any] = yield [self.scripts.group(waits[each]) for each in chunk]
+            for message_id, each in zip(chunk, map(unwrap, found), strict=True):
+                group = each and read_group(waits[message_id], each.record, each.dead)
+                if group is not None and group.then == message_id and group.left == len(each.left):
+                    del left[message_id]
+        return left
 
     def look_at_shards(self, state: State, ids: Iterable[str]) -> None:
         for message_id in ids:
@@ -278,6 +306,10 @@ def _is_readable(envelope: bytes) -> bool:
     except UnreadableEnvelope:
         return False
     return True
+
+
+def _group_of(envelope: bytes) -> str:
+    return group_of(parse(envelope)[1].headers) or ""
 
 
 def _missing(found: Counts) -> int:

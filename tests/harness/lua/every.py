@@ -101,6 +101,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "group": lambda scripts: scripts.group("team"),
     "cancel_group": lambda scripts: scripts.cancel_group("team"),
     "sweep_groups": lambda scripts: scripts.sweep_groups(),
+    "mend_groups": lambda scripts: scripts.mend_groups(),
     "sample": lambda scripts: scripts.sample(["sent", "acked"]),
     "send": lambda scripts: scripts.send([("new", str(NOW - 1), b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
     "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),

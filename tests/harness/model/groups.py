@@ -42,6 +42,12 @@ class Group:
         return f"{self.mode} {len(self.roster)} {self.left} {self.dead} {self.since} {self.over} {due} {id}"
 
 
+def hold_of(name: str, group: Group) -> str:
+    """What is stored with the message that waits for a group."""
+    due = group.then and f"+{group.then.delay}"
+    return f"\0{group.mode} {len(group.roster)} {group.since} {due} {name}"
+
+
 class Groups:
     """A part of `Model`, which has these attributes."""
 
@@ -94,11 +100,17 @@ class Groups:
         over = 0 if members else self.now.ms
         self.groups[name] = Group(mode, [each.id for each in members], self.now.ms, then, len(members), over=over)
         self.members |= {each.id: name for each in members}
+        if then and members:
+            self.members[then.id] = hold_of(name, self.groups[name])
         return [(each.id, self.messages[each.id].score, True) for each in members]
 
     def ended(self, id: str, died: bool = False) -> None:
         """A message has ended: if it is a member, it counts once; the last one makes due what waits for the group."""
-        group = self.groups.get(self.members.get(id, ""))
+        name = self.members.get(id, "")
+        if name.startswith("\0"):  # it waited for a group
+            del self.members[id]
+            return
+        group = self.groups.get(name)
         if group is None or (died and group.mode == WAIT):
             return
         del self.members[id]
@@ -106,9 +118,16 @@ class Groups:
         group.dead += died
         if group.left == 0:
             group.over = self.now.ms
-            m = self.messages.get(group.then.id) if group.then else None
-            if group.then and m is not None and m.state == "held":
+            m = self.awaiting(name)
+            if group.then and m is not None:
                 m.state, m.score = "pending", self.now.after(group.then.delay)
+
+    def awaiting(self, name: str) -> Held | None:
+        """The message that still waits for a group, rather than a later one with its id for another group."""
+        group = self.groups[name]
+        m = self.messages.get(group.then.id) if group.then else None
+        is_its_own = m is not None and self.members.get(m.id, "").endswith(f" {name}")
+        return m if m is not None and m.state == "held" and is_its_own else None
 
     def cancel_group(self, name: str) -> int:
         """Returns how many messages were cancelled."""
@@ -116,9 +135,9 @@ class Groups:
         if group is None:
             return 0
         left = [id for id in group.roster if self.members.get(id) == name]
-        m = self.messages.get(group.then.id) if group.then else None
-        waits = m is not None and m.state == "held"
-        if waits and m is not None:
+        m = self.awaiting(name)
+        waits = m is not None
+        if m is not None:
             self.discard(m, "cancelled")
         if waits or left:
             group.mode = CANCELLED

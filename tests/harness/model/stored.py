@@ -59,7 +59,8 @@ class Stored:
             part["meta"].pop("packed", None)  # how much of the ledger is packed
             part["meta"].pop("since", None)  # tests/lua/test_open_queue.py checks it
             part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
-            part["groups"].pop("", None)  # where the sweep is
+            for place in ("", "\0"):  # where the sweeps are
+                part["groups"].pop(place, None)
             part["cancelled"] = {id.decode() for id in cancelled}
             part["keys"] = {key.decode() for key in keys if not key.endswith(NOTED)}
             for name, held in part.items():

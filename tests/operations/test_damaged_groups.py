@@ -1,0 +1,109 @@
+"""Another program deletes what delayq knows of a group: the message that waits becomes due, or is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.doctor import examine
+from delayq.operations import groups
+
+NOW = 1_700_000_000_000.0
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [NOW]
+
+
+@pytest.fixture
+def queue(redis_client: redis.Redis, now: list[float]) -> Iterator[Queue]:
+    with Queue("jobs", redis=redis_client, clock=lambda: now[0]) as queue:
+        yield queue
+
+
+def sweep(queue: Queue, now: list[float]) -> None:
+    """What a consumer does each minute."""
+    now[0] += 60_000
+    while queue.execute(groups.sweep):
+        pass
+
+
+STRUCTURES = ("members", "groups", "rosters", "held", "pending", "unack", "meta", "stats")
+FIELDS: list[tuple[str, str]] = [
+    *((name, "") for name in STRUCTURES),
+    *(("members", each) for each in ("a", "b", "t")),
+    *((name, "g") for name in ("groups", "rosters")),
+    *(("held", "t"), ("pending", "b"), ("unack", "a"), ("meta", "needs")),
+]
+
+
+def delete(client: Any, name: str, field: str) -> None:
+    key = f"delayq:{{jobs}}:{name}"
+    if not field:
+        client.delete(key)
+    elif name in ("held", "pending", "unack"):
+        client.zrem(key, field)
+    else:
+        client.hdel(key, field)
+
+
+@pytest.mark.parametrize("dead", ["wait", "continue"])
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_nothing_is_held_silently_whatever_another_program_deletes(
+    queue: Queue, redis_client: redis.Redis, now: list[float], name: str, field: str, dead: Any
+):
+    """It becomes due after all members that exist have ended, or `doctor` reports it."""
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], Outgoing(3, id="t"), id="g", dead=dead)
+    (first,) = queue.receive(lease=3600)
+    delete(redis_client, name, field)
+    sweep(queue, now)
+    state = {each: getattr(queue.get(each), "state", None) for each in "abt"}
+    assert state["t"] in ("held", None) or not {"pending", "unack"} & {state["a"], state["b"]}, "it is due too early"
+    if state["a"] == "unack":
+        first.ack()
+    sweep(queue, now)
+    now[0] += 600_000
+    queue.ack([each for each in queue.receive() if each.id == "b"])  # which may have begun a sweep before
+    sweep(queue, now)
+    sweep(queue, now)
+    findings = {(each.kind, each.id) for each in examine(queue).findings}
+    state["t"] = getattr(queue.get("t"), "state", None)
+    if name == "held":
+        assert state["t"] is None
+        assert ("orphan", "t") in findings
+    else:
+        assert state["t"] in ("pending", "unack")
+
+
+LOST = [("members", "groups"), ("groups", "rosters"), ("members", "rosters"), ("members", "groups", "rosters")]
+
+
+@pytest.mark.parametrize("names", LOST, ids="-".join)
+def test_message_whose_group_cannot_be_restored_is_reported(
+    queue: Queue, redis_client: redis.Redis, now: list[float], names: tuple[str, ...]
+):
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], Outgoing(3, id="t"), id="g")
+    assert [each for each in examine(queue).findings if each.kind == "group"] == []
+    for name in names:
+        delete(redis_client, name, "")
+    for _ in range(2):
+        found = [each for each in examine(queue).findings if each.kind == "group"]
+        assert [each.id for each in found] == ["t"]
+        assert "waits for group g, whose data is lost" in str(found[0])
+        assert "reschedule the message to run it without waiting, or cancel it" in str(found[0])
+        sweep(queue, now)
+    assert "group g" in queue.why("t")
+    assert queue.reschedule("t", delay=0) == "rescheduled"
+    assert [each for each in examine(queue).findings if each.kind == "group"] == []
+
+
+def test_message_that_waits_for_no_group_is_reported(queue: Queue, redis_client: redis.Redis):
+    queue.send(1, id="a", delay=60)
+    redis_client.zrem("delayq:{jobs}:pending", "a")
+    redis_client.zadd("delayq:{jobs}:held", {"a": NOW})
+    assert ("group", "a") in {(each.kind, each.id) for each in examine(queue).findings}
