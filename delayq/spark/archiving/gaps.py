@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 
 from delayq.errors import DataLost
 from delayq.lake import object_store
-from delayq.lake.object_store import place, write_table
+from delayq.lake.object_store import parquet, place, write_table
 from delayq.lake.shown_path import shown
 from delayq.model.positions import number_of
 from delayq.model.record import Extent
@@ -158,7 +158,8 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
     """Return the entries of a batch in a table, by shard."""
     system, inner = place(table.folder)
     files = [f"{inner}/{name}" for name in table.of_batch(batch)]
-    rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])
+    with parquet(table.folder):
+        rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])
     entries: dict[int, list[str]] = defaultdict(list)
     for shard, entry in zip(rows["shard"].to_pylist(), rows["entry"].to_pylist(), strict=True):
         entries[shard].append(entry)

@@ -32,7 +32,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     The entries of a shard come in their order, those of several shards side by side. If entries were trimmed before
     they were read, or another stream has this name, the query fails with DataLost or, with the option `failOnDataLoss`
-    off, logs this, leaves them out, and reads the other stream from its beginning. Single records that were deleted from a topic may count as trimmed once all earlier ones are trimmed.
+    off, logs this, leaves them out, and reads the other stream from its beginning. Single records that were deleted
+    from a topic may count as trimmed once all earlier ones are trimmed.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
