@@ -35,7 +35,7 @@ class SourceTable(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-_ALL = ("url", "prefix", "columns", "failOnMissing")
+_ALL = ("url", "prefix", "waitFor", "columns", "failOnMissing")
 _SCORED = ("after", "before", "partitions", "pushFilters")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")

@@ -91,9 +91,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
         found: dict[int, list[StreamPartition]] = {}
         for shard in sorted(behind.keys() & extents.keys()):
-            start = at.since(behind[shard], ends[shard])
-            count = _between(start, ends[shard], extents[shard])
-            bounds = f"({start.id}", ends[shard].id
+            begin = at.since(behind[shard], ends[shard])
+            count = _between(begin, ends[shard], extents[shard])
+            bounds = f"({begin.id}", ends[shard].id
             found[shard] = self._streams.partitions(topic, shard, len(extents), *bounds, count)
         extents = self._extents()  # last, as the tasks notice what is trimmed from now on
         gone = {shard for shard in behind if at.is_replaced(ends[shard], extents.get(shard, _GONE))}
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, reached: Offsets, extents: dict[int, Extent]) -> dict[str, Any]:
         ends = {shard: at.end(extent) for shard, extent in extents.items()}
         behind = at.ahead(ends, reached)
-        starts = {shard: at.since(reached.get(shard, BEGINNING), ends[shard]) for shard in behind}
+        starts = {shard: at.since(reached.get(shard, BEGINNING), last) for shard, last in behind.items()}
         backlog = sum(_between(start, ends[shard], extents[shard]) for shard, start in starts.items())
         return {"source": str(self._streams), "backlog": backlog} | at.dump(self._source, ends)
 

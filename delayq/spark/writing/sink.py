@@ -31,7 +31,7 @@ from delayq.spark.writing.rows import Rows, TableRow
 
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
-OPTIONS = ("url", "prefix", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
+OPTIONS = ("url", "prefix", "waitFor", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
 Encode: TypeAlias = Callable[[Outgoing], EncodedMessage]
 _SPARKS = ("checkpointlocation", "queryname")  # options of Spark that it passes along for a stream
 
