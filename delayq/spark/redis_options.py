@@ -15,6 +15,7 @@ from delayq.model.server_url import chosen_url, default_folder, redact
 from delayq.model.units import delay_ms
 from delayq.operations.queue_context import server_ms
 from delayq.queue import Queue
+from delayq.spark.reading.options import called
 from delayq.topic import Topic
 
 WAIT_FOR = 60.0
@@ -43,7 +44,7 @@ class RedisOptions:
         try:
             seconds = delay_ms(float(given), "waitFor") / 1000
         except ValueError as error:
-            raise InvalidInput(f'the option "waitFor" is {given!r}: give seconds, 0 or more') from error
+            raise InvalidInput(f"{called(options, 'waitFor')} is {given!r}: give seconds, 0 or more") from error
         return cls(options.get("url"), options.get("prefix", "delayq"), seconds)
 
     def hurried(self, most: float) -> RedisOptions:

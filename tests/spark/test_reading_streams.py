@@ -452,7 +452,7 @@ def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: St
         ({"start": "latest"}, "is empty"),
         ({"start": "99999999999999999999-0"}, "is not an id of a record"),
         ({"end": "2026-01-01"}, "has no time zone"),
-        ({"read": "dead"}, '"read" for a batch of events'),
+        ({"read": "dead"}, '"read" for a table or a stream of events'),
         ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" for a batch'),
         ({"topic": "orders"}, "events and topic to read"),
     ],
@@ -473,6 +473,13 @@ def test_invalid_batch_option_is_named_with_its_remedy(ledger: dict[str, str], o
 def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
     with pytest.raises(InvalidInput, match=told):
         follow(options, **option)
+
+
+@pytest.mark.parametrize("option", [{"maxEntriesPerTriger": "5"}, {"max_entries_per_trigger": "many"}])
+def test_mistyped_stream_option_fails_before_the_query_starts(options: dict[str, str], option: dict[str, str]):
+    """Spark asks for the columns in analysis, and for a reader when the query starts."""
+    with pytest.raises(InvalidInput, match=rf'option "{next(iter(option))}"'):
+        reading.columns(options | option)
 
 
 # -- offsets in checkpoints, and ledger entries with several events --------------------------------------------------

@@ -16,13 +16,12 @@ from delayq.model.positions import number_of
 from delayq.model.record import Extent
 from delayq.operations.topics import partitions
 from delayq.spark.reading import offsets as at
-from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
+from delayq.spark.reading.batch_reader import EARLIEST, LATEST, MOST_ENTRIES, EntryStreams, position
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
 from delayq.spark.reading.options import switch, whole
 from delayq.spark.reading.stream_partitions import StreamPartition
 from delayq.topic import Topic
 
-MOST_ENTRIES = 10**12
 REMEDY = '; to read what is there, continue with .option("failOnDataLoss", "false") or from a new checkpoint'
 _GONE = Extent(0, "", "0-0", 0)
 
