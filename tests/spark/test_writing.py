@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq import Queue
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, RowRefused
 from delayq.spark.writing.sink import Sink
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
