@@ -24,7 +24,6 @@ from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.executor_base import ExecutorBase
 from delayq.transport.fast_socket import FastSocketPool
-from delayq.transport.patience import Patience
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import check_server, translate
 
@@ -110,10 +109,6 @@ class Executor(ExecutorBase[Client, Cluster]):
             repeat: retry for a second or two if the connection fails, except for calls that must not run twice.
         """
         return trampoline.run(operation, self.perform if repeat else self._perform_once)
-
-    def wait(self, seconds: float, label: str) -> None:
-        """Wait for the server in each round trip, for this many seconds, before an error is raised; see `Patience`."""
-        self.perform = Patience(self.perform, seconds, label)  # type: ignore[method-assign]
 
     def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
         """Perform what an operation yielded."""

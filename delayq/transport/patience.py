@@ -16,6 +16,17 @@ Perform: TypeAlias = Callable[..., Any]
 AWAY = (ServerNotReady, ServerUnreachable)
 
 
+def wait(opened: Any, seconds: float, label: str) -> None:
+    """Let a queue or a topic wait for the server in each round trip, before it raises an error.
+
+    Args:
+        opened: a `Queue` or a `Topic`.
+        seconds, label: as in `Patience`.
+    """
+    executor = opened._executor  # noqa: SLF001  # of the face, which has no such setting
+    executor.perform = Patience(executor.perform, seconds, label)
+
+
 class Patience:
     """Performs round trips; those that the server does not serve again, if they may be, until it is back.
 
