@@ -329,7 +329,7 @@ def test_new_queue_gets_the_shards_and_a_row_the_size_of_the_options(redis_serve
     rows = pa.record_batch({"id": ["a"], "payload": ["x" * 2_000_000], "delay": pa.array([60], pa.int32())})
     kinds = StructType().add("id", "string").add("payload", "string").add("delay", "integer")
     options = {"url": redis_server.url, "queue": "jobs", "shards": "3"}
-    with pytest.raises(RowRefused, match="2000000 bytes"):
+    with pytest.raises(RowRefused, match="2000002 bytes"):
         Sink(options, kinds).write(iter([rows]))
     Sink(options | {"maxPayload": "3000000"}, kinds).write(iter([rows]))
     with Queue("jobs", url=redis_server.url, shards=3) as queue:
