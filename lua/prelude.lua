@@ -417,7 +417,7 @@ local function shorten(meta, events, kept, excess)
   return true
 end
 
--- Append several events to the ledger as one entry; return whether it was accepted: the clock may have been set back.
+-- Append several events to the ledger as one entry; return its id, false if it was refused: the clock may have been set back.
 --
 -- Its fields are those of an entry of one event, with a line for each event where these differ, and without `late`. The
 -- last one says what `packed` returns. Each of the n events has an id of its own, the last one that of the entry, and the
@@ -434,7 +434,7 @@ local function pack(meta, events, kept, at, from, to, ids, event, attempts, dues
       'events', n .. ' ' .. digits(excess))
   end
   if type(done) == 'table' then redis.pcall('HINCRBY', meta, 'packed', 1 - n) end
-  return type(done) ~= 'table'
+  return type(done) ~= 'table' and done
 end
 
 -- Whether the ledger of a queue may have packed entries, by what the queue needs.
@@ -442,19 +442,40 @@ local function may_pack(needs)
   return tonumber(string.match(needs or '', '^%d+') or 0) >= 3
 end
 
--- Note a transition of several messages, in packed entries if that is allowed, or one by one.
-local function note_all(meta, events, kept, needs, now, note, ids, event, attempts, dues, late, reason, consumer)
+-- Note a transition of several messages, in packed entries if that is allowed, or one by one; `mark` is given the ids of the
+-- former.
+local function note_all(meta, events, kept, needs, now, note, mark, ids, event, attempts, dues, late, reason, consumer)
   local LEAST, MOST = 4, 100
   local done, packs = 0, #ids >= LEAST and may_pack(needs)
   while packs and #ids - done >= LEAST do
     local to = math.min(done + MOST, #ids)
-    packs = pack(meta, events, kept, digits(now), done + 1, to, ids, event, attempts, dues, reason, consumer)
+    packs = mark(pack(meta, events, kept, digits(now), done + 1, to, ids, event, attempts, dues, reason, consumer))
     if packs then done = to end
   end
   for i = done + 1, #ids do
     local due = type(dues) == 'table' and dues[i] or dues
     local attempt = type(attempts) == 'table' and attempts[i] or attempts
     note(ids[i], event, attempt, due, late and now - due, reason, consumer)
+  end
+end
+
+-- The mark of a stream, which tells it from a later one with its name: the id of its first entry, and when that was
+-- appended. A script notes it in meta when it appends to a stream that is not there, so a mark ends with its stream.
+--
+-- Return a function for the id of what was appended, which notes the first one as a mark if the stream, of this length,
+-- begins with it. A stream may be there without entries: they were trimmed, or a group has created it. Without the right to
+-- see that, it counts as begun.
+local function marking(meta, stream, length)
+  local begins = length == 0 and (redis.call('EXISTS', stream) == 0 or not redis.pcall('HMGET', meta, 'mark')[1])
+  local info = length == 0 and not begins and redis.pcall('XINFO', 'STREAM', stream) or {}
+  for i = 1, #info, 2 do begins = begins or (info[i] == 'last-generated-id' and info[i + 1] == '0-0') end
+  local time = begins and redis.call('TIME') -- here, as a script without the right fails before it changes anything
+  return function(id)
+    if time and type(id) == 'string' then
+      redis.pcall('HSET', meta, 'mark', id .. ' ' .. time[1] .. '.' .. time[2])
+      time = nil
+    end
+    return id
   end
 end
 
@@ -480,13 +501,13 @@ local function ledger(meta, events, given, sends)
     texts[value] = texts[value] or digits(value)
     return texts[value]
   end
-  local at = text(now)
+  local at, mark = text(now), marking(meta, events, length)
   local function note(id, event, attempt, due, late, reason, consumer)
     if type(id) == 'table' then
-      return note_all(meta, events, kept, needs, now, note, id, event, attempt, due, late, reason, consumer)
+      return note_all(meta, events, kept, needs, now, note, mark, id, event, attempt, due, late, reason, consumer)
     end
-    redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
-      'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or '')
+    mark(redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
+      'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or ''))
   end
   if length % 64 == 0 and length > 0 and may_pack(needs) then
     shorten(meta, events, kept, counted(meta, 'packed'))

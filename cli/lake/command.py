@@ -12,12 +12,15 @@ import msgspec
 
 from delayq import signals
 from delayq.errors import KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch, ServerError, StoreError
+from delayq.lake.shown_path import shown
 from delayq.log import log
 from delayq.model.outage import Outage
-from delayq.model.show import show_duration
+from delayq.model.show import plural, show_duration
 
+from .. import candidates
 from ..connection import ServerOptions
 from ..options import DURATION, command_group, json_option, server_options
+from ..output import print_json, say
 from . import options
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ REFUSED_SECONDS = 60.0  # until the next attempt after a refusal: the right may 
     "mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h", "A lake: far-future messages, outside Redis."
 )
 def lake() -> None:
-    """Move messages from a lake into Redis before they are due."""
+    """Move messages from a lake into Redis before they are due, and mend a lake."""
 
 
 @lake.command(
@@ -77,6 +80,33 @@ def hydrate(
         run()
     else:
         _run_every(every, run)
+
+
+@lake.command(
+    "mkdir -p lake\ndelayq lake repair emails --lake lake",
+    "Move damaged files of a lake aside.",
+)
+@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+@click.option("--lake", required=True, metavar="PATH", help="A folder, or a URI such as s3://bucket/folder.")
+@json_option
+def repair(name: str, lake: str, as_json: bool) -> None:
+    """Move files that cannot be read out of the way, so that QUEUE works without their messages.
+
+    All files are read in full. Damaged ones are moved to the folder _damaged of the queue. To get their messages back,
+    put copies from a backup where they were, or repeat the run of delayq pipeline defer that wrote them.
+    """
+    options.check(lake, name)
+    from delayq.lake.queue_folder import QueueFolder  # noqa: PLC0415  # needs pyarrow; `options.check` has checked
+
+    found = QueueFolder(lake, name).set_aside()
+    if as_json:
+        files = [{"hour": each.hour, "file": each.file.name, "rows": each.file.rows} for each in found]
+        print_json({"queue": name, "lake": shown(lake), "damaged": files})
+        return
+    for each in found:
+        say(f"moved {each.hour}/{each.file.name} aside, which held {plural(each.file.rows, 'message')}")
+    if not found:
+        say(f"no file of {name} is damaged")
 
 
 def _hydrate(

@@ -13,7 +13,6 @@ from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
 from delayq.model.show import plural
-from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact
 from delayq.spark.archiving.gaps import Loss
@@ -26,7 +25,7 @@ from ..options import DURATION, command
 from ..output import note, print_json, say
 from ..progress import progress
 from .archive_folder import check_archive
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 EXAMPLE = """\
 delayq configure emails --events
@@ -105,7 +104,7 @@ def _archive(
 
     spark = open_session()
     with signals.stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
-        source = redis_options.RedisOptions(server.url, server.prefix)
+        source = redis_of(server)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()
 

@@ -73,5 +73,5 @@ def defer(
     else:
         say(f"deferred {plural(rows, 'message')} from {shown(table)} to {plural(hours, 'hour')} of {shown(lake)}")
         if done.repeated:
-            note(f"skipped {plural(done.repeated, 'row')}: another row of the same hour has the same id")
+            note(f"skipped {plural(done.repeated, 'row')}: a row that is due earlier has the same id")
     return tell_rejected(done.rejected, rejects, as_json)

@@ -8,13 +8,12 @@ import msgspec
 from delayq.lake.shown_path import shown
 from delayq.model.show import plural
 from delayq.spark.jobs import drain as job
-from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 
 @command(
@@ -41,9 +40,7 @@ def drain(
     manifest, which is written last, has the number of messages in each state and their checksum.
     """
     with watched(open_session(), f"draining {name}"):
-        summary = job.drain(
-            open_session(), RedisOptions(server.url, server.prefix), name, folder, live=live, remove=remove
-        )
+        summary = job.drain(open_session(), redis_of(server), name, folder, live=live, remove=remove)
     manifest = summary.manifest
     if as_json:
         print_json(

@@ -6,12 +6,11 @@ import datetime as dt
 
 from delayq.lake.hydrate import KEEP
 from delayq.spark.jobs import hydrate as job
-from delayq.spark.redis_options import RedisOptions
 
 from ..connection import ServerOptions
 from ..lake import options as lakes
 from ..options import command
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 
 @command(
@@ -39,7 +38,7 @@ def hydrate(
     """
     lakes.check(lake, name)
     spark = open_session()
-    to = RedisOptions(server.url, server.prefix)
+    to = redis_of(server)
     with watched(spark, "hydrating"):
         files = job.hydrate(spark, lake, to, horizon, name, until=until, keep=KEEP if keep is None else keep).collect()
     lakes.tell_loaded([row.asDict() for row in files], as_json)

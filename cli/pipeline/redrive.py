@@ -7,14 +7,13 @@ import msgspec
 
 from delayq.model.show import plural
 from delayq.spark.jobs import redrive as job
-from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import RATE, command, delay_option
 from ..output import note, print_json, say
 from ..targets import load_function
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 
 @command(
@@ -53,7 +52,7 @@ def redrive(
     and the exit code is 1. To continue an interrupted run, run it again.
     """
     edit = None if target is None else load_function(target)
-    spark, at = open_session(), RedisOptions(server.url, server.prefix)
+    spark, at = open_session(), redis_of(server)
     if dry_run:
         with watched(spark, f"reading {name}"):
             total, errors = job.count_errors(job.dead_letters(spark, at, name, where))

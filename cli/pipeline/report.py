@@ -23,7 +23,7 @@ from ..options import MOMENT, command
 from ..output import note, print_json, print_table, say
 from . import EXAMPLE
 from .archive_folder import check_archive
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
@@ -59,7 +59,7 @@ def report(
         raise click.UsageError("--skip-lost needs --follow: otherwise, the report counts what the ledgers have")
     if source is not None:
         check_archive(source, queues)
-    where = redis_options.RedisOptions(server.url, server.prefix)
+    where = redis_of(server)
     spark = open_session()
     # A single report does not catch signals, since nothing would check for them until it is done.
     with (

@@ -9,12 +9,11 @@ from delayq.lake.shown_path import shown
 from delayq.model.placement import MAX_SHARDS
 from delayq.model.show import plural
 from delayq.spark.jobs import restore as job
-from delayq.spark.redis_options import RedisOptions
 
 from ..connection import ServerOptions
 from ..options import command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 
 
 @command(
@@ -52,7 +51,7 @@ def restore(
     continue it, run it again. At the end, all messages are counted and compared with the manifest.
     """
     with watched(open_session(), f"restoring {shown(folder)}"):
-        to = RedisOptions(server.url, server.prefix)
+        to = redis_of(server)
         summary = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
     if as_json:
         print_json({"folder": shown(folder)} | msgspec.structs.asdict(summary))

@@ -12,14 +12,13 @@ from delayq.model.show import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
 from delayq.spark.jobs.preview import preview
-from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import DAY
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import DURATION, command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, job_options, watched
+from .spark_session import OpenSession, job_options, redis_of, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 
@@ -59,7 +58,7 @@ def schedule(
     skipped if its id exists or was sent within --unique-for, so you can rerun an interrupted job. Rows without an id
     get one, which stays the same only with the same --run. Exit code 1 if rows were rejected.
     """
-    spark, to = open_session(), RedisOptions(server.url, server.prefix)
+    spark, to = open_session(), redis_of(server)
     if dry_run:
         with watched(spark, f"reading {shown(table)}"):
             found = preview(spark, table, to, name, **source)

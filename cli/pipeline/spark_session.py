@@ -14,12 +14,15 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from delayq.spark import session
+from delayq.spark.redis_options import WAIT_FOR, RedisOptions
 from delayq.spark.session import QUIET, VERBOSE, running
 
-from ..options import PAIR, Function, added, json_option, server_options
+from ..connection import ServerOptions
+from ..options import DURATION, PAIR, Decorator, Function, added, json_option, server_options
 from ..progress import ProgressBar, progress
 
 LOOK_SECONDS = 0.5
+_WAIT = "delayq.wait_for"
 TRACEBACKS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Spark's logger that writes the traceback of a mistake in SQL to stderr; the raised error already says it."""
 
@@ -56,8 +59,25 @@ def spark_options(function: Function) -> Function:
     return with_session
 
 
-job_options = added(spark_options, server_options, json_option)
-"""Those of a job that uses a server."""
+def _note_wait(ctx: click.Context, _option: click.Parameter, seconds: float | None) -> None:
+    ctx.meta[_WAIT] = WAIT_FOR if seconds is None else seconds
+
+
+wait_option: Decorator = click.option(
+    "--wait-for",
+    type=DURATION,
+    metavar="TIME",
+    callback=_note_wait,
+    expose_value=False,
+    help="How long to wait for a server that is away. Default: 1m.",
+)
+job_options = added(spark_options, server_options, wait_option, json_option)
+"""Those of a job that uses a server; see `redis_of`."""
+
+
+def redis_of(server: ServerOptions) -> RedisOptions:
+    """Return the server for a job, which waits for it as --wait-for says."""
+    return RedisOptions(server.url, server.prefix, click.get_current_context().meta[_WAIT])
 
 
 def _silence(verbose: bool) -> None:

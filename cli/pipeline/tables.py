@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -17,6 +20,7 @@ from ..options import PAIR, Function, added, delay_option
 from ..output import note, print_json, print_table, say
 
 BAR = 40  # characters
+MOST_LINES = 50  # two days by hours; more than a month by days
 
 ASIDE = "--rejects FOLDER"
 """The option for rows that cannot be sent, as errors name it."""
@@ -86,9 +90,22 @@ def tell_preview(found: Preview, as_json: bool) -> None:
         say(f"  {count:,} × {reason}")
     if found.earliest is not None and found.latest is not None:
         say(f"due from {show_moment(found.earliest)} to {show_moment(found.latest)}")
-        most = max(found.hours.values())
-        rows = [(f"{at:%Y-%m-%d %H:00}", count, "█" * round(BAR * count / most)) for at, count in found.hours.items()]
-        print_table(["hour (UTC)", "#messages", ""], rows)
+        unit, counts = _divided(found.hours)
+        most = max(counts.values())
+        rows = [(at, count, "█" * round(BAR * count / most)) for at, count in counts.items()]
+        print_table([f"{unit} (UTC)", "#messages", ""], rows)
+
+
+def _divided(hours: Mapping[dt.datetime, int]) -> tuple[str, dict[str, int]]:
+    """Return a unit of time in which a table of counts has few lines, and the counts."""
+    forms = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
+    unit = next(
+        (each for each, form in forms.items() if len({at.strftime(form) for at in hours}) <= MOST_LINES), "month"
+    )
+    counts: Counter[str] = Counter()
+    for at, count in hours.items():
+        counts[at.strftime(forms[unit])] += count
+    return unit, counts
 
 
 def tell_rejected(count: int, rejects: str | None, as_json: bool) -> int:

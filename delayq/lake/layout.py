@@ -170,7 +170,7 @@ class DeferRun(msgspec.Struct, frozen=True):
     Attributes:
         created_ms: when it first began; a rerun writes the same.
         files: as ``HOUR/NAME``, of the last try that was complete; empty before that, or if there are no rows.
-        repeated: rows left out because another one of their hour has the same id.
+        repeated: rows left out because an earlier one has the same id.
         rejected: rows that cannot be sent.
     """
 

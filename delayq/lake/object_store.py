@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -156,6 +158,27 @@ def write_table(path: str, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=LEVEL)
     write_bytes(path, sink.getvalue())
+
+
+@contextmanager
+def parquet(path: str, remedy: str = "restore it from a backup") -> Iterator[None]:
+    """Raise the errors with which pyarrow refuses the contents of Parquet files as LakeMismatch.
+
+    Args:
+        path: of the file, or of the folder with the files.
+        remedy: what to do about a damaged one.
+
+    Raises:
+        LakeMismatch
+        OSError: errors of the file system, and a missing file, are raised unchanged.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise LakeMismatch(f"{shown(path)} is damaged, or not a Parquet file of delayq ({said}): {remedy}") from error
 
 
 def write_json(path: str, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from delayq.lake.object_store import (
     LEVEL,
     exists,
     names,
+    parquet,
     place,
     read_bytes,
     read_json,
@@ -39,6 +41,18 @@ SCHEMA = pa.schema(
     ]
 )
 GROUP_ROWS = 20_000  # a search for an id reads one such group per file
+
+
+DAMAGED = "_damaged"
+REMEDY = "restore it from a backup, or move it aside with delayq lake repair"
+"""What to do about a damaged file."""
+
+
+class DamagedFile(NamedTuple):
+    """A file that cannot be read, and its hour."""
+
+    hour: str
+    file: File
 
 
 @dataclass
@@ -129,13 +143,34 @@ class QueueFolder:
         except FileNotFoundError as error:
             raise LakeMismatch(f"{shown(path)} is gone: restore it from a backup") from error
         if layout.checksum(data) != file.checksum:
-            raise LakeMismatch(f"{shown(path)} does not match its checksum: restore it from a backup")
-        table = pq.read_table(pa.BufferReader(data))
+            raise LakeMismatch(f"{shown(path)} does not match its checksum: {REMEDY}")
+        with parquet(path, REMEDY):
+            table = pq.read_table(pa.BufferReader(data))
         if table.num_rows != file.rows:
-            raise LakeMismatch(
-                f"{shown(path)} holds {table.num_rows} messages, not {file.rows}: restore it from a backup"
-            )
+            raise LakeMismatch(f"{shown(path)} holds {table.num_rows} messages, not {file.rows}: {REMEDY}")
         return table
+
+    def set_aside(self) -> list[DamagedFile]:
+        """Move damaged files to the folder ``_damaged``, where nothing looks for messages; return them.
+
+        All files are read in full.
+        """
+        found = [DamagedFile(hour.name, file) for hour in self.hours() for file in hour.files.values()]
+        return [each for each in found if self._move_if_damaged(each)]
+
+    def _move_if_damaged(self, damaged: DamagedFile) -> bool:
+        path = f"{self.hour_folder(damaged.hour)}/{damaged.file.name}"
+        try:
+            self.read(damaged.hour, damaged.file)
+        except LakeMismatch:
+            if not exists(path):  # it was loaded and removed meanwhile, or lost
+                return False
+        else:
+            return False
+        system, inner = place(f"{self.path}/{DAMAGED}/{damaged.hour}/{damaged.file.name}")
+        system.create_dir(inner.rpartition("/")[0], recursive=True)
+        system.move(place(path)[1], inner)
+        return True
 
     def remove(self, hour: str, file: File) -> None:
         """Remove a file, if it still exists."""
@@ -197,36 +232,48 @@ class QueueFolder:
         return (found or self.find_all([message_id])).get(message_id)
 
     def find_all(self, ids: Collection[str], *hours: str) -> dict[str, DeferredMessage]:
-        """Find messages by their ids; if several have one id, the earliest."""
+        """Find messages by their ids; if several have one id, the earliest.
+
+        Raises:
+            LakeMismatch: a file is damaged, and one of the ids is in none of the others.
+        """
         found: dict[str, DeferredMessage] = {}
+        damaged: list[LakeMismatch] = []
         for hour in self.hours(*hours):
-            for deferred in self._matches(hour, pa.array(sorted(ids), pa.string())):
+            for deferred in self._matches(hour, pa.array(sorted(ids), pa.string()), damaged):
                 if not self._is_changed(hour, deferred.mark) and self.is_there(deferred):
                     found.setdefault(deferred.row.id, deferred)
+        if damaged and not found.keys() >= set(ids):
+            raise damaged[0]
         return found
 
     def _is_changed(self, hour: Hour, mark: str) -> bool:
         return self.change(hour.name, mark) is not None if hour.changes is None else mark in hour.changes
 
-    def _matches(self, hour: Hour, ids: pa.Array) -> Iterator[DeferredMessage]:
+    def _matches(self, hour: Hour, ids: pa.Array, damaged: list[LakeMismatch]) -> Iterator[DeferredMessage]:
+        """Yield the rows with these ids; `damaged` gets an error for each file that cannot be read."""
         manifest = self.manifest(hour.name) if hour.has_manifest and hour.files else None
         loaded = {each.file for each in manifest.loaded} if manifest else set()
         for name, file in hour.files.items():
             if name not in loaded:
-                for row in self._rows(f"{self.hour_folder(hour.name)}/{name}", ids):
-                    yield DeferredMessage(hour.name, file.source, row)
+                try:
+                    rows = list(self._rows(f"{self.hour_folder(hour.name)}/{name}", ids))
+                except LakeMismatch as error:
+                    damaged.append(error)
+                    continue
+                yield from (DeferredMessage(hour.name, file.source, row) for row in rows)
 
     @staticmethod
     def _rows(path: str, ids: pa.Array) -> Iterable[DeferredRow]:
         system, inner = place(path)
         low, high = ids[0].as_py(), ids[-1].as_py()
         try:
-            with system.open_input_file(inner) as file:
-                parquet = pq.ParquetFile(file)
-                for number in range(parquet.num_row_groups):
-                    span = parquet.metadata.row_group(number).column(0).statistics
+            with system.open_input_file(inner) as file, parquet(path, REMEDY):
+                groups = pq.ParquetFile(file)
+                for number in range(groups.num_row_groups):
+                    span = groups.metadata.row_group(number).column(0).statistics
                     if span is None or not span.has_min_max or (span.min <= high and span.max >= low):
-                        yield from _of_ids(parquet, number, ids)
+                        yield from _of_ids(groups, number, ids)
         except FileNotFoundError:  # loaded and pruned meanwhile
             return
 
@@ -245,9 +292,9 @@ def _marks(name: str) -> Iterator[str]:
         yield name.removesuffix(".json")
 
 
-def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[DeferredRow]:
-    if pc.any(pc.is_in(parquet.read_row_group(number, columns=["id"])["id"], value_set=ids)).as_py():
-        table = parquet.read_row_group(number)
+def _of_ids(groups: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[DeferredRow]:
+    if pc.any(pc.is_in(groups.read_row_group(number, columns=["id"])["id"], value_set=ids)).as_py():
+        table = groups.read_row_group(number)
         yield from rows_of(table.filter(pc.is_in(table["id"], value_set=ids)))
 
 

@@ -30,12 +30,25 @@ class Extent(NamedTuple):
         first: the id of the first one, or "".
         last: the last id that was assigned; "0-0" before the first.
         added: how many records were ever appended; None if the server does not count them (Redis 6.2).
+        mark: tells it from a later one with its name; "" if it has none, because another program or an earlier version
+            appended its first record.
     """
 
     length: int
     first: str
     last: str
     added: int | None
+    mark: str = ""
+
+
+def known_mark(noted: str, first: str, trimmed: int | None) -> str:
+    """Return the mark that was noted for a stream, or "" if it belongs to an earlier stream.
+
+    Args:
+        first: the id of its first entry.
+        trimmed: how many entries are gone from it; None if unknown.
+    """
+    return noted if noted.partition(" ")[0] == first or trimmed != 0 else ""
 
 
 def is_for_one_group(fields: Sequence[bytes]) -> bool:

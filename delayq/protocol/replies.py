@@ -10,7 +10,7 @@ from delayq.model.explanation import Standing
 from delayq.model.occurrence import FINISHED
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
-from delayq.model.record import Extent
+from delayq.model.record import Extent, known_mark, text_of
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
 
@@ -233,12 +233,13 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 
 
 def _read_ledger_extent(reply: list[Any]) -> LedgerExtent:
-    length, first, last, added, excess, before, left = reply
+    length, first, last, added, excess, before, left, mark = reply
     events = length + excess - before
-    begin = packed_events.parts(first[0].decode(), first[1])[0][0] if first else ""
-    return LedgerExtent(
-        Extent(max(length, events), begin, last.decode(), None if added < 0 else added + excess), left.decode()
-    )
+    entry = first[0].decode() if first else ""
+    begin = packed_events.parts(entry, first[1])[0][0] if first else ""
+    known = known_mark(text_of(mark), entry, None if added < 0 else added - length)
+    count = None if added < 0 else added + excess
+    return LedgerExtent(Extent(max(length, events), begin, last.decode(), count, known), left.decode())
 
 
 def _read_counts(reply: list[Any]) -> Counts:

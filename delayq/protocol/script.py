@@ -81,8 +81,9 @@ def _probed(paragraphs: Sequence[_Paragraph], text: str, header: str, keys: Sequ
     only = re.search(r"^-- Probes +(\w+)", header, re.MULTILINE)
     lines = []
     first = [name for _, name, _ in keys].index("members") if "grouped(" in text else len(keys)
+    noted = re.search(r"\bmarking\(KEYS\[(\d+)\]", text)  # a mark may be left out
     for position, (number, name, kind) in enumerate(keys):
-        if (only and name != only[1]) or (position >= first and name in _OF_GROUPS):
+        if (only and name != only[1]) or (position >= first and name in _OF_GROUPS) or (noted and number == noted[1]):
             continue
         if kind in _LOOKS:
             lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.record import Entry, Extent, text_of
+from delayq.model.record import Entry, Extent, known_mark, text_of
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.record_commands import RecordCommands
@@ -335,8 +335,9 @@ def _read_polled(reply: list[Any]) -> Polled:
 
 
 def _read_extent(reply: list[Any]) -> Extent:
-    length, first, last, added = reply
-    return Extent(length, first.decode(), last.decode(), _ms_or_none(added))
+    length, first, last, added, mark = reply
+    known = known_mark(text_of(mark), first.decode(), None if added < 0 else added - length)
+    return Extent(length, first.decode(), last.decode(), _ms_or_none(added), known)
 
 
 def _ms_or_none(ms: int) -> int | None:

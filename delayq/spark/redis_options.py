@@ -6,14 +6,20 @@ import datetime as dt
 import platform
 import time
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 from urllib.parse import quote
 
 from delayq.errors import InvalidInput
 from delayq.model.server_url import chosen_url, default_folder, redact
+from delayq.model.units import delay_ms
 from delayq.operations.queue_context import server_ms
 from delayq.queue import Queue
+from delayq.spark.reading.options import called
 from delayq.topic import Topic
+from delayq.transport.patience import wait
+
+WAIT_FOR = 60.0
 
 
 class RedisOptions:
@@ -22,18 +28,31 @@ class RedisOptions:
     Args:
         url: None for DELAYQ_URL of this process, or the embedded store in its folder.
         prefix: the prefix of all keys.
+        wait_for: seconds to wait in each round trip for a server that is away, before an error is raised; 0 or more.
     """
 
-    def __init__(self, url: str | None = None, prefix: str = "delayq") -> None:
+    def __init__(self, url: str | None = None, prefix: str = "delayq", wait_for: float = WAIT_FOR) -> None:
         # An executor has neither the driver's environment nor its folder.
         self._url = chosen_url(url) or f"embedded://{quote(str(default_folder().resolve()))}"
         self.prefix = prefix
+        self.wait_for = wait_for
         self._machine = platform.node()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RedisOptions:
-        """Return the server that the options `url` and `prefix` name."""
-        return cls(options.get("url"), options.get("prefix", "delayq"))
+        """Return the server that the options `url`, `prefix` and `waitFor` describe."""
+        given = options.get("waitFor", str(WAIT_FOR))
+        try:
+            seconds = delay_ms(float(given), "waitFor") / 1000
+        except ValueError as error:
+            raise InvalidInput(f"{called(options, 'waitFor')} is {given!r}: give seconds, 0 or more") from error
+        return cls(options.get("url"), options.get("prefix", "delayq"), seconds)
+
+    def hurried(self, most: float) -> RedisOptions:
+        """Return the same server, for which tasks wait no longer than some seconds."""
+        found = copy(self)
+        found.wait_for = min(most, self.wait_for)
+        return found
 
     def __repr__(self) -> str:
         return f"<Server {redact(self._url)}>"
@@ -45,7 +64,8 @@ class RedisOptions:
             more: other options; those that are None are left out.
         """
         given = {name: str(value) for name, value in more.items() if value is not None}
-        return {"url": self._url, "prefix": self.prefix} | given
+        waits = {} if self.wait_for == WAIT_FOR else {"waitFor": f"{self.wait_for:g}"}
+        return {"url": self._url, "prefix": self.prefix} | waits | given
 
     def queue(self, name: str, **settings: Any) -> Queue:
         """Return a queue with the recorded number of shards; close it after use.
@@ -54,7 +74,10 @@ class RedisOptions:
             InvalidInput: the embedded store is on another machine.
         """
         self._check_is_here()
-        return Queue(name, url=self._url, prefix=self.prefix, shards=settings.pop("shards", None), **settings)
+        shards = settings.pop("shards", None)
+        queue = Queue(name, url=self._url, prefix=self.prefix, shards=shards, **settings)
+        wait(queue, self.wait_for, f"queue {name}")
+        return queue
 
     def topic(self, name: str) -> Topic:
         """Return a topic with the recorded number of shards; close it after use.
@@ -63,7 +86,9 @@ class RedisOptions:
             InvalidInput: the embedded store is on another machine.
         """
         self._check_is_here()
-        return Topic(name, url=self._url, prefix=self.prefix, shards=None)
+        topic = Topic(name, url=self._url, prefix=self.prefix, shards=None)
+        wait(topic, self.wait_for, f"topic {name}")
+        return topic
 
     def _check_is_here(self) -> None:
         here = platform.node()

@@ -7,6 +7,7 @@
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- KEYS[3]  waking    stream  what idle readers block on, beside the topic itself
+-- KEYS[4]  meta      hash    the mark of the stream, which is noted if it begins
 -- ARGV[1]  group
 -- ARGV[2]  consumer  that holds them until they are reclaimed; created if new
 -- ARGV[3..]          the ids of 1..250 dead letters
@@ -17,6 +18,7 @@ local DAY = 86400000
 local results, group, bytes, left = {}, ARGV[1], 0, false
 local known = redis.pcall('XPENDING', KEYS[1], group)
 if known.err then return no_group(known, KEYS[1], group) end
+local mark = marking(KEYS[4], KEYS[1], redis.call('XLEN', KEYS[1]))
 for i = 3, #ARGV do
   local letter = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])[1] or {}
   local fields = letter[2] or {}
@@ -30,7 +32,7 @@ for i = 3, #ARGV do
     redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, id, 'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
   elseif id then
     fields[last + 1], fields[last + 2] = FOR, group
-    redis.call('XADD', KEYS[1], '*', unpack(fields, 11, last + 2))
+    mark(redis.call('XADD', KEYS[1], '*', unpack(fields, 11, last + 2)))
   end
   results[#results + 1] = redis.call('XDEL', KEYS[2], ARGV[i])
   bytes = bytes + size_of(letter) + size_of(record or {})

@@ -65,14 +65,14 @@ PLANNED = {
         "cron remove",
         "cron load",
     ),
-    *("init", "completion", "lake", "lake hydrate"),
+    *("init", "completion", "lake", "lake hydrate", "lake repair"),
     "topic",
     *(f"topic {name}" for name in ("list", "publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
     *("topic shrink", "topic delete", "topic destroy", "topic group"),
     *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue", "delete")),
     *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
 }
-SERVERLESS = {"init", "completion", "pipeline defer", "plan", "convert"}
+SERVERLESS = {"init", "completion", "pipeline defer", "lake repair", "plan", "convert"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
 RUN_ELSEWHERE |= {"result"}  # in test_result.py, beside a consumer
 RUN_ELSEWHERE |= {"convert"}  # in test_convert.py

@@ -62,10 +62,11 @@ def prepare(queue: RawQueue, name: str) -> None:
 def outcome(queue: RawQueue) -> dict[str, object]:
     """The state, without what a script may leave out: tokens, entries, the reply to a claim, looks, old garbage.
 
-    Entries of `finished` are without their ids, which are the server's time.
+    Entries of `finished` are without their ids, and meta without the ledger's mark: these are the server's time.
     """
     optional = ("bell", "events", "garbage", "claim:", "watch")
     state = {name: each for name, each in queue.state().items() if not name.startswith(optional)}
+    state.get("meta", {}).pop("mark", None)
     if "finished" in state:
         state["finished"] = [fields for _, fields in state["finished"]]
     return state

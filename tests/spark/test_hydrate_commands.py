@@ -138,7 +138,7 @@ def test_redis_unreachable_from_a_task_is_reported_in_one_line(
 ):
     path = table(tmp_path, {"payload": "x", "delay": 60})
     assert invoke("pipeline", "defer", "jobs", path, "--lake", "lake").exit_code == 0
-    away = RedisOptions(f"unix://{tmp_path}/nobody")
+    away = RedisOptions(f"unix://{tmp_path}/nobody", wait_for=0)
     run = TaskLoader.run
 
     def run_without_redis(self: TaskLoader, *given: Any) -> Any:

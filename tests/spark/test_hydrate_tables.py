@@ -107,11 +107,25 @@ def test_deferred_row_can_be_found_cancelled_and_moved_by_id(
     assert [each.id for each in delivered(queue)][-1] == "id-31"
 
 
-def test_only_one_of_several_rows_with_the_same_id_in_an_hour_is_loaded(spark: SparkSession, lake: Path):
-    defer(spark, table(spark, "'same' AS id").limit(5), str(lake), "jobs", run="r")
-    done = QueueFolder(str(lake), "jobs").run("r")
-    assert done is not None
-    assert (len(files(lake)), done.repeated) == (1, 4)
+def test_first_of_several_rows_with_the_same_id_is_loaded_and_the_others_are_counted(
+    spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    twice = table(spark, "IF(id % 4 = 0, NULL, concat('id-', id % 30)) AS ID")  # in hours 1 and 2, or 2 and 3
+    invalid = spark.range(1).selectExpr(
+        "CAST(NULL AS STRING) AS payload", f"TIMESTAMP'{LATER.isoformat()}' - INTERVAL 1 DAY AS due_at", "'id-1' AS ID"
+    )
+    for _ in range(2):
+        defer(
+            spark, invalid.union(twice).toDF("Payload", "DUE_AT", "ID"), str(lake), "jobs", run="r", rejects=f"{lake}/r"
+        )
+        done = QueueFolder(str(lake), "jobs").run("r")
+        assert done is not None
+        assert (done.repeated, done.rejected) == (16, 0)
+    clock.later(2 * DAY)
+    assert loaded(spark, redis_server, lake, clock)["sent"] == 45
+    first = {n % 30: f"m{n}" for n in reversed(range(ROWS)) if n % 4}
+    sent = [each for each in delivered(queue) if each.id.startswith("id-")]
+    assert {each.id: each.payload for each in sent} == {f"id-{n}": payload for n, payload in first.items()}
 
 
 def test_load_interrupted_after_its_tasks_is_completed_by_the_next(
@@ -193,7 +207,9 @@ def test_large_hours_are_split_into_files_of_bounded_size(
     monkeypatch.setattr(deferring, "FILE_ROWS", 8)
     rows = table(spark).limit(20)
     writer = deferring.DeferWriter(QueueFolder(str(lake), "jobs"), DeferRun("r", 0), Rows(rows.schema), None, 1000)
-    batches = rows.selectExpr("*", f"1 AS {deferring.HOUR}").toArrow().to_batches(max_chunksize=3)
+    batches = (
+        rows.selectExpr("*", f"1 AS {deferring.HOUR}", f"0 AS {deferring.COPY}").toArrow().to_batches(max_chunksize=3)
+    )
     names = [path.rpartition("/")[2] for path in writer.write(iter(batches)).files]
     assert [name.split(".")[:2] for name in names] == [["r-0", "8"], ["r-1", "8"], ["r-2", "4"]]
 

@@ -374,8 +374,57 @@ def test_recreated_stream_is_a_loss(topic: Topic, options: dict[str, str], redis
     place, _ = step(reader, reader.initialOffset())
     reader.stop()
     redis_client.flushall()
-    with pytest.raises(DataLost, match="created again"):
+    with pytest.raises(DataLost, match="was deleted, as in a move of the queue"):
         step(follow(options), place)
+
+
+@pytest.mark.parametrize("known", ["marks", "numbers"])
+@pytest.mark.parametrize("more", [30, 90])  # it has outgrown the old one, or has not
+def test_another_stream_of_the_same_name_is_a_loss_and_is_read_from_its_beginning(
+    topic: Topic, options: dict[str, str], redis_client: redis.Redis, known: str, more: int
+):
+    publish(topic, 0, 60)
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset())
+    publish(topic, 60, 63)  # never read
+    redis_client.delete(*(scripts.keys.stream for scripts in topic._context.shards))
+    publish(topic, 100, 100 + more)
+    if known == "numbers":
+        for shard in place["shards"].values():
+            shard["mark"] = ""
+    for _ in range(2):
+        with pytest.raises(DataLost, match=r"was deleted, .* continue with \.option"):
+            step(reader, place)
+        with pytest.raises(DataLost, match="was deleted"):
+            reader.partitions(place, {**place, "shards": {s: o | {"id": "9-0"} for s, o in place["shards"].items()}})
+        reader.stop()
+    with structlog.testing.capture_logs() as logs:
+        reached, rows = step(follow(options, failOnDataLoss="false"), place)
+    assert numbers(rows) == list(range(100, 100 + more))
+    assert [line["event"] for line in logs].count("entries lost") == 3
+    assert step(follow(options), reached) == (reached, [])
+
+
+def test_other_stream_with_lower_ids_is_read_from_its_beginning(options: dict[str, str], redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url) as topic, redis_server.client() as client:
+        topic.publish_many([NewRecord(n, id=f"{n + 5}-0") for n in range(10)])
+        reader = follow(options, failOnDataLoss="false")
+        place, _ = step(reader, reader.initialOffset())
+        client.delete("delayq:{orders}:topic")
+        topic.publish_many([NewRecord(n, id=f"{n + 1}-0") for n in range(20, 24)])
+        for most in (ReadMaxRows(3), ALL):
+            place, rows = step(reader, place, most)
+            assert numbers(rows) == ([20, 21, 22] if most != ALL else [23])
+        planned = reader.latestOffset(place, ALL)
+        topic.publish(30, id="90-0")
+        end = reader.latestOffset(planned, ALL)
+        client.delete("delayq:{orders}:topic")  # between the plan and the batch
+        topic.publish_many([NewRecord(n) for n in range(40, 44)])
+        with structlog.testing.capture_logs() as logs:
+            assert batch(reader, planned, end) == []
+        assert [line["event"] for line in logs] == ["entries lost"]
+        assert numbers(step(reader, end)[1]) == [40, 41, 42, 43]
+        reader.stop()
 
 
 def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: StartServer):
@@ -403,7 +452,7 @@ def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: St
         ({"start": "latest"}, "is empty"),
         ({"start": "99999999999999999999-0"}, "is not an id of a record"),
         ({"end": "2026-01-01"}, "has no time zone"),
-        ({"read": "dead"}, '"read" for a batch of events'),
+        ({"read": "dead"}, '"read" for a table or a stream of events'),
         ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" for a batch'),
         ({"topic": "orders"}, "events and topic to read"),
     ],
@@ -426,6 +475,13 @@ def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str],
         follow(options, **option)
 
 
+@pytest.mark.parametrize("option", [{"maxEntriesPerTriger": "5"}, {"max_entries_per_trigger": "many"}])
+def test_mistyped_stream_option_fails_before_the_query_starts(options: dict[str, str], option: dict[str, str]):
+    """Spark asks for the columns in analysis, and for a reader when the query starts."""
+    with pytest.raises(InvalidInput, match=rf'option "{next(iter(option))}"'):
+        reading.columns(options | option)
+
+
 # -- offsets in checkpoints, and ledger entries with several events --------------------------------------------------
 
 
@@ -435,7 +491,7 @@ def test_offset_says_whose_it_is(queue: Queue, redis_server: RedisServer):
     reader = follow(options)
     place, _ = step(reader, reader.initialOffset())
     assert (place["format"], place["kind"], place["prefix"], place["name"]) == (2, "events", "delayq", "mail")
-    assert {shard["mark"] for shard in place["shards"].values()} == {""}
+    assert len({shard["mark"] for shard in place["shards"].values()} - {""}) == 3
     for others in ({"events": "other"}, {"prefix": "another"}):
         with pytest.raises(
             InvalidInput, match=r"the checkpoint belongs to the ledger of queue mail with prefix delayq"

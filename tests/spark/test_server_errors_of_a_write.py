@@ -78,7 +78,7 @@ def test_error_in_the_middle_of_a_write_says_what_is_stored_and_a_rerun_complete
     }
     batch = pa.record_batch(columns)
     schema = StructType().add("id", "string").add("payload", "string").add("delay", "integer")
-    options = {"url": address(server), "queue": "jobs"}
+    options = {"url": address(server), "queue": "jobs", "waitFor": "0"}
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield batch.slice(0, 3000)
@@ -176,7 +176,7 @@ def test_error_in_the_middle_of_a_job_says_what_is_done(
         yield batch.slice(200)
 
     with pytest.raises(kind) as failed:
-        list(make(RedisOptions(address(server)))(rows()))
+        list(make(RedisOptions(address(server), wait_for=0))(rows()))
     assert told in str(failed.value)
     assert PASSWORD not in str(failed.value)
 

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq import Queue
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, RowRefused
 from delayq.spark.writing.sink import Sink
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -323,6 +323,21 @@ def test_column_names_ignore_case(redis_server: RedisServer) -> None:
     sink.write(iter([pa.record_batch({"ID": ["a"], "Payload": ["x"], "DELAY": pa.array([60], pa.int32())})]))
     with Queue("jobs", url=redis_server.url) as queue:
         assert [(info.id, info.payload) for info in queue.peek("pending", 10)] == [("a", "x")]
+
+
+def test_new_queue_gets_the_shards_and_a_row_the_size_of_the_options(redis_server: RedisServer) -> None:
+    rows = pa.record_batch({"id": ["a"], "payload": ["x" * 2_000_000], "delay": pa.array([60], pa.int32())})
+    kinds = StructType().add("id", "string").add("payload", "string").add("delay", "integer")
+    options = {"url": redis_server.url, "queue": "jobs", "shards": "3"}
+    with pytest.raises(RowRefused, match="2000002 bytes"):
+        Sink(options, kinds).write(iter([rows]))
+    Sink(options | {"maxPayload": "3000000"}, kinds).write(iter([rows]))
+    with Queue("jobs", url=redis_server.url, shards=3) as queue:
+        assert queue.stats().pending == 1
+    with pytest.raises(InvalidInput, match=r"\"unique_for\" is 'soon'"):
+        Sink(options | {"unique_for": "soon"}, kinds)
+    with pytest.raises(InvalidInput, match=r"\"payloadFormat\" is 'xml'"):
+        Sink(options | {"payloadformat": "xml"}, kinds)
 
 
 def test_relative_folder_of_rejects_is_resolved_by_the_driver(

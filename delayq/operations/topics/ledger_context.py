@@ -59,7 +59,10 @@ class LedgerContext(TopicContext):
         return packed_events.reach(high)
 
     def _shards(self) -> list[TopicKeys]:
-        return [TopicKeys(scripts.keys.events) for scripts in self._queue.shards]
+        found = [TopicKeys(scripts.keys.events) for scripts in self._queue.shards]
+        for keys, scripts in zip(found, self._queue.shards, strict=True):
+            keys.meta = scripts.keys.meta  # where the queue notes the mark of its ledger
+        return found
 
 
 def refuse_to_publish(queue: str) -> NoReturn:

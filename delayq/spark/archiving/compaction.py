@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from delayq.errors import LakeMismatch
 from delayq.lake import object_store
-from delayq.lake.object_store import LEVEL, place, write_bytes, write_json
+from delayq.lake.object_store import LEVEL, parquet, place, write_bytes, write_json
 from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, batch_of
@@ -145,7 +145,10 @@ def _read(table: AppendTable, files: list[str]) -> tuple[pa.Buffer, int]:
     system, inner = place(table.folder)
     found = ds.dataset([f"{inner}/{name}" for name in files], table.schema, "parquet", system)
     sink, rows = pa.BufferOutputStream(), 0
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", compression_level=LEVEL) as writer:
+    with (
+        parquet(table.folder),
+        pq.ParquetWriter(sink, table.schema, compression="zstd", compression_level=LEVEL) as writer,
+    ):
         for batch in found.to_batches():
             writer.write_batch(batch)
             rows += batch.num_rows

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 
 from delayq.errors import DataLost
 from delayq.lake import object_store
-from delayq.lake.object_store import place, write_table
+from delayq.lake.object_store import parquet, place, write_table
 from delayq.lake.shown_path import shown
 from delayq.model.positions import number_of
 from delayq.model.record import Extent
@@ -108,8 +108,8 @@ def with_remedy(path: str, done: str) -> Iterator[None]:
     except DataLost as error:
         raise DataLost(
             f"{str(error).removesuffix(REMEDY)}. The remaining entries can be {done} with --skip-lost "
-            f"(skip_lost=True), which records the missing ones in {shown(path)}/lost. To avoid this, run it more "
-            "often, or let the ledger keep more with `delayq configure QUEUE --events N`"
+            f"(skip_lost=True), which records the missing ones in {shown(path)}/lost, or in another folder. If entries "
+            "were trimmed, run it more often, or let the ledger keep more with `delayq configure QUEUE --events N`"
         ) from error
 
 
@@ -133,7 +133,8 @@ def _losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping
     extents = _extents(server, table.queue)
     for shard, end in sorted(at.ahead(ends, starts).items()):
         start, found = starts.get(shard, BEGINNING), there.get(shard)
-        missing = _missing(start, end, found.rows if found else 0, extents[shard])
+        same = at.since(start, end) == start
+        missing = _missing(start, end, found.rows if found else 0, extents[shard]) if same else None
         if missing != 0:
             yield Loss(table.queue, shard, start.id, found.first if found else None, end.id, missing)
 
@@ -142,7 +143,7 @@ def _missing(start: Offset, end: Offset, found: int, extent: Extent) -> int | No
     if start.entries is not None and end.entries is not None:
         missing = end.entries - start.entries - found
         return missing if missing >= 0 else None  # the count went down, so it is another stream
-    return 0 if at.missing(start, extent) is None else None
+    return 0 if at.lost(start, extent) is None else None
 
 
 def _noted(table: AppendTable, batch: int) -> dict[str, Any]:
@@ -157,7 +158,8 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
     """Return the entries of a batch in a table, by shard."""
     system, inner = place(table.folder)
     files = [f"{inner}/{name}" for name in table.of_batch(batch)]
-    rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])
+    with parquet(table.folder):
+        rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])
     entries: dict[int, list[str]] = defaultdict(list)
     for shard, entry in zip(rows["shard"].to_pylist(), rows["entry"].to_pylist(), strict=True):
         entries[shard].append(entry)

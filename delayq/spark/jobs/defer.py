@@ -10,9 +10,10 @@ from itertools import groupby
 from operator import itemgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -37,6 +38,8 @@ from delayq.spark.writing.sink import TaskEncoder
 FILE_ROWS = 100_000
 FILE_BYTES = 64 * 1024 * 1024  # of envelopes: a task holds this much in memory, and so does a load
 HOUR = "delayq_hour"
+COPY = "delayq_copy"
+"""How many rows with the same id come before a row."""
 COLUMNS = "hour string, file string, rows bigint"
 
 
@@ -58,6 +61,8 @@ def defer(
     max_payload: int = MAX_PAYLOAD_BYTES,
 ) -> DataFrame:
     """Write a table of messages to a lake, without Redis. Repeating a run with the same name creates no duplicates.
+
+    Of several rows with one id, the one that is due first is written, as they are one message.
 
     Args:
         table, columns, delay, table_format, options, payload_format: as in `delayq.spark.jobs.schedule.schedule`. A
@@ -86,20 +91,22 @@ def defer(
 
 
 def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
-    """Sort the rows by hour, in an order that is the same in a rerun."""
+    """Sort the rows by hour, and number those with one id, in an order that is the same in a rerun."""
     names = table.columns
+    content = f.xxhash64(f.to_json(f.struct(*names)))
     dues: list[Column] = []
     if "due_at" in names:
         dues.append(f.unix_millis("due_at"))
     if "delay" in names:
         dues.append(f.lit(created_ms) + f.col("delay").cast("double") * 1000)
-    hour = (f.coalesce(*dues) / HOUR_MS).try_cast("bigint")  # null without an hour; such rows are refused when written
-    first = [f.col("id")] if "id" in names else []
-    return (
-        table.withColumn(HOUR, hour)
-        .repartition(HOUR)
-        .sortWithinPartitions(HOUR, *first, f.xxhash64(f.to_json(f.struct(*names))))
-    )
+    due = f.coalesce(*dues)
+    hour = (due / HOUR_MS).try_cast("bigint")  # null without an hour; such rows are refused when written
+    copy, first = f.lit(0), [f.col("id")] if "id" in names else []
+    if first:
+        refused = hour.isNull() | f.col("payload").isNull()
+        alone = f.when(f.col("id").isNull(), f.monotonically_increasing_id())
+        copy = f.row_number().over(Window.partitionBy("id", alone).orderBy(refused, due, content)) - 1
+    return table.withColumns({HOUR: hour, COPY: copy}).repartition(HOUR).sortWithinPartitions(HOUR, *first, content)
 
 
 def _written(folder: QueueFolder, run: str) -> list[tuple[str, str, int]]:
@@ -154,10 +161,11 @@ class DeferWriter(DataSourceArrowWriter):
             task = TaskEncoder(partition, ids, 0, rejects)
             files = _Files(self._folder, self._run.run)
             for _, part in parts:
-                files.add(self._encoded(task, part))
+                firsts = part.filter(pc.equal(part[COPY], 0)).drop_columns([COPY])
+                wrote.repeated += part.num_rows - firsts.num_rows
+                files.add(self._encoded(task, firsts))
             files.flush()
             wrote.files += files.written
-            wrote.repeated += files.repeated
         if rejects is not None:
             wrote.rejected = rejects.count
             rejects.write(self._run.run)
@@ -198,21 +206,15 @@ class _Files:
 
     def __init__(self, folder: QueueFolder, run: str) -> None:
         self.written: list[str] = []
-        self.repeated = 0
         self._folder = folder
         self._run = run
         # Of an hour, and of the next one, as parts of a millisecond are rounded up.
         self._rows: dict[str, list[DeferredRow]] = {}
-        self._last: str | None = None
         self._count = self._bytes = 0
 
     def add(self, rows: Iterator[DeferredRow]) -> None:
         """Take messages, and write a file if there are enough."""
         for row in rows:
-            if row.id == self._last:
-                self.repeated += 1
-                continue
-            self._last = row.id
             self._rows.setdefault(layout.hour_of(row.due_ms), []).append(row)
             self._count += 1
             self._bytes += len(row.envelope)

@@ -71,13 +71,16 @@ def _count_names() -> list[str]:
     return [column.split()[0] for column in COLUMNS.split(", ")[2:]]
 
 
+MOST_SECONDS = 60.0  # of waiting: with `load.STILL_MS`, much less than a change holds its mark
+
+
 class TaskLoader:
     """Loads files of one queue. It is sent to the tasks."""
 
     FORMAT = "delayq-loads"
 
     def __init__(self, server: RedisOptions, lake: str, queue: str, now: dt.datetime | None) -> None:
-        self._server = server
+        self._server = server.hurried(MOST_SECONDS)
         self._queue = queue
         self._folder = QueueFolder(lake, queue)
         self._now_ms = None if now is None else timestamp_ms(now, "now")

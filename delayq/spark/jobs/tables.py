@@ -94,7 +94,7 @@ def read_messages(
 
 
 def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, delay: float | None = None) -> DataFrame:
-    """Return a table with only the columns of messages.
+    """Return a table with only the columns of messages, whose names are in lower case.
 
     Args:
         columns: expressions of Spark SQL by the names of a message's columns; if empty, the table's own columns with
@@ -105,17 +105,18 @@ def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, dela
         InvalidInput: a column that messages do not have, an expression that Spark does not understand, a time without
             a time zone.
     """
-    chosen = dict(columns or {})
+    chosen = {name.lower(): expression for name, expression in (columns or {}).items()}
     for name, expression in chosen.items():
         _check_expression(table, name, expression)
     found = table.select([F.expr(each).alias(name) for name, each in chosen.items()]) if chosen else table
+    found = found.toDF(*map(str.lower, found.columns))
     if delay is not None:
         if twice := {"due_at", "delay"} & set(found.columns):
             raise InvalidInput(f"the delay {delay:g} and a column {twice.pop()} were given: give one of them")
         found = found.withColumn("delay", F.lit(float(delay)))
     for field in found.schema.fields:
         if field.name in _TIMES:
-            _check_time(field, chosen or {each: each for each in table.columns})
+            _check_time(field, chosen or {each.lower(): each for each in table.columns})
     return found
 
 

@@ -12,10 +12,18 @@ from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput
 from delayq.spark.reading import ledger_rows, pages, records, single_partition
-from delayq.spark.reading.batch_reader import EntriesReader
+from delayq.spark.reading.batch_reader import (
+    EARLIEST,
+    LATEST,
+    MOST_ENTRIES,
+    MOST_PARTITIONS,
+    EntriesReader,
+    position,
+)
 from delayq.spark.reading.messages import messages_reader
-from delayq.spark.reading.options import SourceOptions, check_known, chosen
+from delayq.spark.reading.options import SourceOptions, check_known, chosen, switch, whole
 from delayq.spark.reading.schema import arrow_schema, ddl
+from delayq.spark.redis_options import RedisOptions
 
 Options: TypeAlias = Mapping[str, str]
 """Options as Spark passes them; readers get them as `SourceOptions`."""
@@ -35,7 +43,7 @@ class SourceTable(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-_ALL = ("url", "prefix", "columns", "failOnMissing")
+_ALL = ("url", "prefix", "waitFor", "columns", "failOnMissing")
 _SCORED = ("after", "before", "partitions", "pushFilters")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
@@ -56,9 +64,16 @@ STREAMS = {
 
 
 def columns(options: Options) -> str:
-    """Return the columns for the options, as DDL; the option `columns` selects some of them."""
+    """Return the columns for the options, as DDL; the option `columns` selects some of them.
+
+    Spark asks for them when a query is made, but for the reader of a stream only when the query starts.
+
+    Raises:
+        InvalidInput: as for `reader` and `stream_reader`, as far as an option is wrong for both.
+    """
     options = SourceOptions(options)
-    _, table = _table(options)
+    name, table = _table(options)
+    _check_values(options, name)
     return ddl(table.columns, chosen(options, "columns", table.columns, table.columns))
 
 
@@ -92,6 +107,17 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     from delayq.spark.reading.streams import StreamReader  # noqa: PLC0415  # Spark 4.1 has no base for it
 
     return StreamReader(options, arrow_schema(table.columns, schema))
+
+
+def _check_values(options: SourceOptions, name: str) -> None:
+    if name in STREAMS:
+        check_known(options, (name, *dict.fromkeys((*_BATCH, *_STREAM)), *_ALL), f"a table or a stream of {name}")
+        for bound, default in (("start", EARLIEST), ("end", LATEST)):
+            position(options, bound, default)
+        whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
+        whole(options, "partitions", MOST_PARTITIONS)
+        switch(options, "failOnDataLoss", True)
+    RedisOptions.of(options)
 
 
 def _table(options: SourceOptions) -> tuple[str, SourceTable]:

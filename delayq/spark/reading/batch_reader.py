@@ -16,7 +16,7 @@ from delayq.model.record import Extent
 from delayq.operations.topics import partitions, publish
 from delayq.spark.reading.ledger_rows import LedgerRows
 from delayq.spark.reading.offsets import BEGINNING, Source
-from delayq.spark.reading.options import moment_ms, report_missing, switch, whole
+from delayq.spark.reading.options import called, moment_ms, report_missing, switch, whole
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
 from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition
@@ -25,6 +25,7 @@ from delayq.topic import Topic
 
 PARTITIONS = 8
 MOST_PARTITIONS = 10_000
+MOST_ENTRIES = 10**12
 LEAST_ENTRIES = 5000  # in a task, unless more tasks are requested: starting one takes as long as reading some hundred
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -136,5 +137,5 @@ def position(options: Mapping[str, str], name: str, default: str) -> str:
     if text in (EARLIEST, LATEST):
         return text
     if _ID.fullmatch(text):
-        return bound(text, f'the option "{name}"')
-    return str(moment_ms(text, name, "earliest, latest, the id of an entry, or a time"))
+        return bound(text, called(options, name))
+    return str(moment_ms(text, called(options, name), "earliest, latest, the id of an entry, or a time"))

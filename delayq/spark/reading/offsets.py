@@ -3,11 +3,11 @@
 An offset in a checkpoint:
 
     {"format": 2, "kind": "events", "prefix": "delayq", "name": "emails",
-     "shards": {"0": {"id": "1700000000000-0", "entries": 12, "mark": ""}}, "since": …}
+     "shards": {"0": {"id": "1700000000000-0", "entries": 12, "mark": "1690000000000-0 1690000000.123"}}, "since": …}
 
-`mark` is for a mark of the stream, which tells it from a later one with its name; "" as long as streams have none. An
-id also says which event of an entry with several it is. Before format 2, an offset was what `shards` holds, without
-marks.
+`mark` tells the stream from a later one with its name; "" if the stream has none, or its shard was empty. Then the
+numbers decide, as far as they can. An id also says which event of an entry with several it is. Before format 2, an
+offset was what `shards` holds, without marks.
 """
 
 from __future__ import annotations
@@ -97,31 +97,64 @@ def begun(source: Source, stored: Mapping[str, Any]) -> Offsets | None:
 
 def end(extent: Extent) -> Offset:
     """Return the place after everything that was ever appended."""
-    return Offset(extent.last, extent.added)
+    return Offset(extent.last, extent.added, extent.mark)
 
 
 def before(entry: int, extent: Extent) -> Offset:
     """Return the place before an entry with this number, which need not exist."""
-    behind = max(0, entry - 1)
+    behind, mark = max(0, entry - 1), extent.mark
     if extent.first and number_of(extent.first) <= behind:
-        return Offset(id_of(behind), None)
+        return Offset(id_of(behind), None, mark)
     if extent.added is not None:
-        return Offset(id_of(behind), extent.added - extent.length)
+        return Offset(id_of(behind), extent.added - extent.length, mark)
     # Otherwise entries trimmed between this place and the first existing one would seem to have been trimmed later.
     if extent.first:
-        return Offset(id_of(number_of(extent.first) - 1), None)
-    return Offset(BEGINNING.id if behind < number_of(extent.last) else id_of(behind), None)
+        return Offset(id_of(number_of(extent.first) - 1), None, mark)
+    return Offset(BEGINNING.id if behind < number_of(extent.last) else id_of(behind), None, mark)
 
 
-def missing(offset: Offset, extent: Extent) -> str | None:
-    """Say how many of the entries after a place were trimmed; None if none were.
+def is_replaced(offset: Offset, extent: Extent) -> bool:
+    """Whether a stream is another one than that of an offset, which was deleted.
 
-    If the server counts appended entries, its count is used. Otherwise entries count as missing if they may be: the
-    place itself no longer exists, and something was appended after it.
+    Without the marks of both, the numbers decide: a stream does not have fewer entries than before, and while fewer
+    are gone from it than were read, the first that is left is among those. That is not known on Redis 6.2.
     """
+    if offset.mark and (extent.mark or extent.last == BEGINNING.id):
+        return offset.mark != extent.mark
+    if offset.entries is None or extent.added is None:
+        return False
+    gone = extent.added - extent.length
+    return extent.added < offset.entries or (
+        gone < offset.entries and bool(extent.first) and order(extent.first) > order(offset.id)
+    )
+
+
+def since(offset: Offset, last: Offset) -> Offset:
+    """Return where a batch up to `last` begins: at the offset, or at the beginning if the stream was replaced."""
+    is_same = not offset.mark or not last.mark or offset.mark == last.mark
+    return offset if is_same else BEGINNING
+
+
+def lost(offset: Offset, extent: Extent) -> str | None:
+    """Say what of the entries after a place is gone; None if nothing is.
+
+    If the server counts appended entries, its count is used. Otherwise entries count as lost if they may be: the place
+    itself no longer exists, and something was appended after it.
+    """
+    if is_replaced(offset, extent):
+        return (
+            f"the stream that was read up to {offset.id} was deleted, as in a move of the queue, and what it had "
+            "after that is gone"
+        )
+    behind = (offset.entries or 0) - (extent.added or 0)
+    if None not in (offset.entries, extent.added) and behind > 0:
+        return f"the server has lost the last {behind} of the entries up to {offset.id}, as in a failover"
+    count = _missing(offset, extent)
+    return None if count is None else f"{count} of the entries after {offset.id} were trimmed before they were read"
+
+
+def _missing(offset: Offset, extent: Extent) -> str | None:
     if offset.entries is not None and extent.added is not None:
-        if extent.added < offset.entries:
-            return "all, as the stream was created again,"
         count = extent.added - extent.length - offset.entries
         return f"{count}" if count > 0 and not _is_held(offset, extent) else None
     may_be = offset.id != BEGINNING.id and order(extent.last) > order(offset.id) and not _is_held(offset, extent)
@@ -140,10 +173,11 @@ def advanced(offset: Offset, until: Offset, reached: str, passed: int, extent: E
     known = offset.entries
     if extent.added is not None and not _is_held(offset, extent):
         known = extent.added - extent.length  # trimmed entries count as passed
-    return Offset(reached, None if known is None else known + passed)
+    return Offset(reached, None if known is None else known + passed, extent.mark)
 
 
 def ahead(ends: Mapping[int, Offset], offsets: Offsets) -> Offsets:
     """Return the ends of the shards that have entries after the offsets, those with the largest backlog first."""
-    left = {shard: last for shard, last in ends.items() if order(last.id) > order(offsets.get(shard, BEGINNING).id)}
-    return dict(sorted(left.items(), key=lambda each: order(offsets.get(each[0], BEGINNING).id)))
+    starts = {shard: since(offsets.get(shard, BEGINNING), last) for shard, last in ends.items()}
+    left = [shard for shard, last in ends.items() if order(last.id) > order(starts[shard].id)]
+    return {shard: ends[shard] for shard in sorted(left, key=lambda shard: order(starts[shard].id))}

@@ -36,6 +36,11 @@ class SourceOptions(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._given[_key(name)][1]
 
+    def spelled(self, name: str) -> str:
+        """Return an option's name as the user wrote it: with underscores, or as it is known here."""
+        given = self._given.get(_key(name), (name, ""))[0]
+        return given if "_" in given or given == "path" else name
+
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._given.values())
 
@@ -52,13 +57,18 @@ def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> 
             raise InvalidInput(f'unknown option "{name}" for {what}; expected one of {", ".join(names)}')
 
 
+def called(options: Mapping[str, str], name: str) -> str:
+    """Return how an error names an option."""
+    return f'the option "{options.spelled(name) if isinstance(options, SourceOptions) else name}"'
+
+
 def whole(options: Mapping[str, str], name: str, most: int) -> int | None:
     """Return an option that is a whole number, 1 to `most`; None if it is left out."""
     text = options.get(name)
     if text is None:
         return None
     if not re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) or not 1 <= int(text) <= most:
-        raise InvalidInput(f'the option "{name}" is {text!r}: give a whole number from 1 to {most}')
+        raise InvalidInput(f"{called(options, name)} is {text!r}: give a whole number from 1 to {most}")
     return int(text)
 
 
@@ -68,7 +78,7 @@ def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in _SWITCH:
-        raise InvalidInput(f'the option "{name}" is {text!r}: give true or false')
+        raise InvalidInput(f"{called(options, name)} is {text!r}: give true or false")
     return _SWITCH[text.lower()]
 
 
@@ -81,7 +91,7 @@ def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: I
     words = list(dict.fromkeys(word.strip().lower() for word in text.split(",")))
     for word in words:
         if word not in allowed:
-            raise InvalidInput(f'the option "{name}" has {word!r}: give any of {", ".join(allowed)}, with commas')
+            raise InvalidInput(f"{called(options, name)} has {word!r}: give any of {', '.join(allowed)}, with commas")
     return [allowed[word] for word in words]
 
 
@@ -92,13 +102,14 @@ def bound_ms(options: Mapping[str, str], name: str) -> int | None:
         return None
     if _MS.fullmatch(text) and int(text) <= MAX_TIME_MS:
         return int(text)
-    return moment_ms(text, name, "milliseconds since 1970, or a time")
+    return moment_ms(text, called(options, name), "milliseconds since 1970, or a time")
 
 
-def moment_ms(text: str, name: str, forms: str) -> int:
+def moment_ms(text: str, what: str, forms: str) -> int:
     """Return a time in ISO 8601 with a zone as milliseconds since 1970, rounded up.
 
     Args:
+        what: how the error names the option.
         forms: what the option may be, for the error.
 
     Raises:
@@ -107,10 +118,10 @@ def moment_ms(text: str, name: str, forms: str) -> int:
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f'the option "{name}" is {text!r}: give {forms} as in 2026-12-24T18:00:00+01:00') from error
+        raise InvalidInput(f"{what} is {text!r}: give {forms} as in 2026-12-24T18:00:00+01:00") from error
     if moment.utcoffset() is None:
-        raise InvalidInput(f'the option "{name}" is {text!r}, which has no time zone: add one, as in {text}+00:00')
-    return timestamp_ms(moment, name)
+        raise InvalidInput(f"{what} is {text!r}, which has no time zone: add one, as in {text}+00:00")
+    return timestamp_ms(moment, what)
 
 
 def report_missing(what: str, fails: bool) -> None:

@@ -16,14 +16,13 @@ from delayq.model.positions import number_of
 from delayq.model.record import Extent
 from delayq.operations.topics import partitions
 from delayq.spark.reading import offsets as at
-from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
+from delayq.spark.reading.batch_reader import EARLIEST, LATEST, MOST_ENTRIES, EntryStreams, position
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
 from delayq.spark.reading.options import switch, whole
 from delayq.spark.reading.stream_partitions import StreamPartition
 from delayq.topic import Topic
 
-MOST_ENTRIES = 10**12
-REMEDY = '; let it keep more, and continue with .option("failOnDataLoss", "false") or from a new checkpoint'
+REMEDY = '; to read what is there, continue with .option("failOnDataLoss", "false") or from a new checkpoint'
 _GONE = Extent(0, "", "0-0", 0)
 
 
@@ -31,8 +30,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One row per entry, from `start` on, each in exactly one batch; a repeated batch has the same entries.
 
     The entries of a shard come in their order, those of several shards side by side. If entries were trimmed before
-    they were read, the query fails with DataLost or, with the option `failOnDataLoss` off, logs this and leaves them
-    out. Single records that were deleted from a topic may count as trimmed once all earlier ones are trimmed.
+    they were read, or another stream has this name, the query fails with DataLost or, with the option `failOnDataLoss`
+    off, logs this, leaves them out, and reads the other stream from its beginning. Single records that were deleted
+    from a topic may count as trimmed once all earlier ones are trimmed.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
@@ -88,13 +88,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )  # a batch that only moves a watermark reads nothing
         offsets, ends = first or at.load(self._source, start), at.load(self._source, end)
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
-        partitions: list[InputPartition] = []
+        found: dict[int, list[StreamPartition]] = {}
         for shard in sorted(behind.keys() & extents.keys()):
-            low, high = f"({behind[shard].id}", ends[shard].id
-            count = _between(behind[shard], ends[shard], extents[shard])
-            partitions += self._streams.partitions(topic, shard, len(extents), low, high, count)
-        self._look_for_gaps(behind, self._extents())  # last, as the tasks notice what is trimmed from now on
-        return partitions
+            begin = at.since(behind[shard], ends[shard])
+            count = _between(begin, ends[shard], extents[shard])
+            bounds = f"({begin.id}", ends[shard].id
+            found[shard] = self._streams.partitions(topic, shard, len(extents), *bounds, count)
+        extents = self._extents()  # last, as the tasks notice what is trimmed from now on
+        gone = {shard for shard in behind if at.is_replaced(ends[shard], extents.get(shard, _GONE))}
+        self._look_for_gaps({shard: (ends if shard in gone else behind)[shard] for shard in behind}, extents)
+        for shard in gone & found.keys():
+            del found[shard]  # what is there now belongs to the next batch
+        return [each for parts in found.values() for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of one of these parts."""
@@ -129,14 +134,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, reached: Offsets, extents: dict[int, Extent]) -> dict[str, Any]:
         ends = {shard: at.end(extent) for shard, extent in extents.items()}
         behind = at.ahead(ends, reached)
-        backlog = sum(_between(reached.get(shard, BEGINNING), ends[shard], extents[shard]) for shard in behind)
+        starts = {shard: at.since(reached.get(shard, BEGINNING), last) for shard, last in behind.items()}
+        backlog = sum(_between(start, ends[shard], extents[shard]) for shard, start in starts.items())
         return {"source": str(self._streams), "backlog": backlog} | at.dump(self._source, ends)
 
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
         """Shorten the batch to `most` entries, divided among the shards."""
         reached: Offsets = {}
         for waiting, (shard, last) in zip(range(len(ends), 0, -1), ends.items(), strict=True):
-            offset = offsets.get(shard, BEGINNING)
+            offset = at.since(offsets.get(shard, BEGINNING), last)
             entry, passed, extent = self._topic.execute(partitions.skip, shard, offset.id, last.id, -(-most // waiting))
             reached[shard] = at.advanced(offset, last, entry, passed, extent)
             most -= passed
@@ -146,8 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look_for_gaps(self, offsets: Offsets, extents: dict[int, Extent]) -> None:
         for shard, offset in offsets.items():
-            if count := at.missing(offset, extents.get(shard, _GONE)):
-                self._lost(shard, f"{count} of the entries after {offset.id} were trimmed before they were read")
+            if what := at.lost(offset, extents.get(shard, _GONE)):
+                self._lost(shard, what)
 
     def _lost(self, shard: int, what: str) -> None:
         if self._fails:

@@ -71,7 +71,7 @@ class Rows:
 
     def __init__(self, schema: t.StructType, payload_format: str = "text") -> None:
         if payload_format not in FORMATS:
-            raise InvalidInput(f'the option "payload_format" is {payload_format!r}: give {" or ".join(FORMATS)}')
+            raise InvalidInput(f'the option "payloadFormat" is {payload_format!r}: give {" or ".join(FORMATS)}')
         own = t.StructType([t.StructField(field.name.lower(), field.dataType) for field in schema.fields])
         _check(own)
         self.schema = own

@@ -17,21 +17,28 @@ from delayq.errors import InvalidInput, RowRefused
 from delayq.lake.object_store import whole, write_json
 from delayq.log import log
 from delayq.model.delivery import Outgoing
+from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.message_ids import new_id
+from delayq.model.placement import MAX_SHARDS
 from delayq.model.progress import Progress
 from delayq.model.units import delay_ms
 from delayq.operations.encode import EncodedMessage, encode_message, stored_retries
 from delayq.operations.send import send_new
 from delayq.spark.errors import ASIDE
-from delayq.spark.reading.options import SourceOptions, check_known
+from delayq.spark.reading.options import SourceOptions, called, check_known
+from delayq.spark.reading.options import whole as number
 from delayq.spark.redis_options import RedisOptions, ServerClock, required
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Rejects, forget_rejects
 from delayq.spark.writing.rows import Rows, TableRow
 
 DAY = 86_400.0
+MOST_BYTES = 512 * 1024 * 1024  # of a value in Redis
 MODES = ("FAILFAST", "PERMISSIVE")
-OPTIONS = ("url", "prefix", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
+OPTIONS = (
+    *("url", "prefix", "waitFor", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary"),
+    *("shards", "maxPayload"),
+)
 Encode: TypeAlias = Callable[[Outgoing], EncodedMessage]
 _SPARKS = ("checkpointlocation", "queryname")  # options of Spark that it passes along for a stream
 
@@ -75,6 +82,8 @@ class WriteTask:
             raise InvalidInput(f'the option "mode" is {options["mode"]!r}: give {" or ".join(MODES)}')
         self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
+        self._shards = number(options, "shards", MAX_SHARDS)
+        self._max_payload = number(options, "maxPayload", MOST_BYTES) or MAX_PAYLOAD_BYTES
 
     def run(self, batches: Iterator[pa.RecordBatch], run: str, again: str, even_none: bool = True) -> TaskSummary:
         """Send the rows of a task.
@@ -90,11 +99,13 @@ class WriteTask:
         summary = Summary()
         still = f"within {self._unique_ms / 1000:g} s" if self._unique_ms else "while they exist"
         explained = task.progress.explained(f": {again} does not send them again {still}")
-        with explained, self._server.queue(self._queue) as queue:
+        with explained, self._server.queue(self._queue, shards=self._shards) as queue:
             clock = ServerClock(queue)
             for batch in batches:
                 rows = self._rows.read(batch, task.rows, clock.now())
-                encode = partial(encode_message, max_retries=queue.execute(stored_retries))
+                encode = partial(
+                    encode_message, max_retries=queue.execute(stored_retries), max_payload=self._max_payload
+                )
                 new = queue.execute(send_new, list(task.encode(rows, encode)), task.progress)
                 summary += Summary(sent=sum(new), existing=len(new) - sum(new))
         if rejects is None:
@@ -201,4 +212,4 @@ def _window_ms(options: Mapping[str, str]) -> int:
     try:
         return delay_ms(float(given), "uniqueFor")
     except ValueError as error:
-        raise InvalidInput(f'the option "uniqueFor" is {given!r}: give seconds, 0 or more') from error
+        raise InvalidInput(f"{called(options, 'uniqueFor')} is {given!r}: give seconds, 0 or more") from error
