@@ -14,7 +14,7 @@ MAX_ID_BYTES = 256
 MAX_WEIGHT = 1000  # of a queue among those of a consumer
 MAX_RECEIVED = 500  # messages in a call
 MOST_LISTED = 1_000_000  # messages
-MOST_AT_ONCE = 10_000  # messages or records that one consumer runs
+MOST_HANDLERS = 10_000  # messages or records that one consumer runs
 
 Kind = Literal["queue", "topic"]
 """What a name on a server belongs to: a queue and a topic may have the same one."""
