@@ -10,6 +10,7 @@ import click
 from delayq.model.actions import ACTIONS, BURIED
 from delayq.model.show import plural
 from delayq.model.text import printable_id
+from delayq.model.validation import MOST_LISTED
 from delayq.queue import Queue
 
 from . import candidates
@@ -59,7 +60,7 @@ def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
 @queue_argument
 @click.option(
     "--most",
-    type=click.IntRange(1, 1_000_000),
+    type=click.IntRange(1, MOST_LISTED),
     default=10_000,
     help="How many dead letters to count, the latest first.",
 )

@@ -24,6 +24,7 @@ from delayq.model.rate_text import per_second
 from delayq.model.result import keep_ms
 from delayq.model.server_url import chosen_url
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
+from delayq.model.validation import MOST_LISTED
 
 from . import candidates
 from .formats import parse_position, parse_size
@@ -350,7 +351,7 @@ id_argument = click.argument("message_id", metavar="ID", shell_complete=candidat
 
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
 
-limit_option = click.option("--limit", default=10, type=click.IntRange(1, 1_000_000), help="List at most this many.")
+limit_option = click.option("--limit", default=10, type=click.IntRange(1, MOST_LISTED), help="List at most this many.")
 
 states_option = click.option(
     "--state",

@@ -18,6 +18,7 @@ from delayq.model.queue_stats import QueueStats
 from delayq.model.result import DONE, TaskResult
 from delayq.model.show import plural, show_duration
 from delayq.model.text import printable_id
+from delayq.model.validation import MOST_LISTED
 from delayq.operations import explain, results
 from delayq.operations.paging import behind
 from delayq.queue import Queue
@@ -43,7 +44,9 @@ SHOWN = 10
 PAGE = 500  # messages per round trip
 
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), help=f"List at most this many. Default: {SHOWN}, or all with --json."
+    "--limit",
+    type=click.IntRange(1, MOST_LISTED),
+    help=f"List at most this many. Default: {SHOWN}, or all with --json.",
 )
 
 

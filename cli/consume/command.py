@@ -13,6 +13,7 @@ import click
 import structlog
 
 from delayq import signals
+from delayq.model.validation import MOST_HANDLERS
 from delayq.queue import Queue
 from delayq.runtime.recycling import Recycling
 from delayq.topic import Topic
@@ -63,7 +64,7 @@ log = structlog.get_logger("delayq")
 @click.option(
     "--concurrency",
     "-c",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, MOST_HANDLERS),
     help="Handlers that run at the same time, across all TARGETs. Default: 8, or one per core with --pool process.",
 )
 @click.option(

@@ -11,7 +11,7 @@ from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
 from delayq.model.show import plural
-from delayq.model.validation import check_group_name
+from delayq.model.validation import MOST_LISTED, check_group_name
 from delayq.topic import Topic
 from delayq.topic_group import Group
 
@@ -151,7 +151,7 @@ def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[De
     """Return the requested dead letters, and how many were requested."""
     if bool(ids) == everything:
         raise click.UsageError("give either IDs of dead letters, or --all")
-    letters = group.dead(1_000_000)
+    letters = group.dead(MOST_LISTED)
     chosen = [each for each in letters if everything or each.id in ids]
     return chosen, len(chosen) if everything else len(set(ids))
 

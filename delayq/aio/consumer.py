@@ -11,7 +11,7 @@ from delayq.aio.message import Message
 from delayq.aio.queue import Queue
 from delayq.model.batch_handler import Batching
 from delayq.model.units import Seconds, lease_ms
-from delayq.model.validation import check_limit
+from delayq.model.validation import MOST_HANDLERS, check_limit
 from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.engine import ConsumerEngine
 from delayq.runtime.fair_dispatch import QueueLane, Share, WholeShare
@@ -92,7 +92,7 @@ class Consumer(Lifecycle):
         check_pool(pool, initializer, recycling)
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
-        check_limit(concurrency, "concurrency", most=10_000)
+        check_limit(concurrency, "concurrency", most=MOST_HANDLERS)
         self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._time_limit, pool, initializer, recycling)
         self._weights = [weight for _, weight in weights]

@@ -14,7 +14,7 @@ from delayq.model.outcome import check_async_handler
 from delayq.model.record import Record
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms
-from delayq.model.validation import check_limit
+from delayq.model.validation import MOST_HANDLERS, check_limit
 from delayq.protocol.topic_commands import REQUEUED
 from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.event_handler import one_by_one
@@ -84,7 +84,7 @@ class TopicConsumer(Lifecycle):
         if not isinstance(group, Group):
             raise InvalidInput(f"group: expected a Group from Topic.group, got {group!r}")
         check_async_handler(handler)
-        check_limit(concurrency, "concurrency", most=10_000)
+        check_limit(concurrency, "concurrency", most=MOST_HANDLERS)
         self.group = group
         self.recreated = 0
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)

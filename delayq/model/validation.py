@@ -13,6 +13,8 @@ MAX_NAME_BYTES = 128
 MAX_ID_BYTES = 256
 MAX_WEIGHT = 1000  # of a queue among those of a consumer
 MAX_RECEIVED = 500  # messages in a call
+MOST_LISTED = 1_000_000  # messages
+MOST_HANDLERS = 10_000  # messages or records that one consumer runs
 
 Kind = Literal["queue", "topic"]
 """What a name on a server belongs to: a queue and a topic may have the same one."""
@@ -108,7 +110,7 @@ def _unicode_size(what: str, name: str) -> int:
     return len(name.encode())
 
 
-def check_limit(limit: int, what: str = "limit", most: int = 1_000_000) -> None:
+def check_limit(limit: int, what: str = "limit", most: int = MOST_LISTED) -> None:
     """Raise InvalidInput if `limit` is not a whole number from 1 to `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")

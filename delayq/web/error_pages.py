@@ -99,7 +99,7 @@ def _page(request: Request, refusal: Refusal) -> Response:
     can_be_sent_again = status in PASSING and visit(request).user is not None
     fields = [(name, value) for name, value in form.multi_items() if name != "csrf"] if can_be_sent_again else []
     answer = render.page(
-        request, "failing.html", status, title=HTTPStatus(status).phrase, text=refusal.text, fields=fields
+        request, "error.html", status, title=HTTPStatus(status).phrase, text=refusal.text, fields=fields
     )
     answer.headers.update(refusal.headers)
     return answer

@@ -28,7 +28,7 @@ async def dead(request: Request) -> Response:
     stats, counts = await tab_counts.count(queue)
     found = await queue.dead.causes(meant.MOST_GROUPED, shown=render.redaction(request).text, now=stats.at)
     latest = sorted(found.causes, key=lambda each: each.last_at, reverse=True)[:MOST_CAUSES]
-    return render.page(request, "dead.html", found=found, causes=latest, now=stats.at, counts=counts, **matches)
+    return render.page(request, "dead_letters.html", found=found, causes=latest, now=stats.at, counts=counts, **matches)
 
 
 async def live_matches(request: Request) -> Response:

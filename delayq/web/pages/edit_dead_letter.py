@@ -27,7 +27,9 @@ async def editor(request: Request) -> Response:
     """Show the form."""
     info = await _dead(request)
     redaction, (_, counts) = render.redaction(request), await tab_counts.count(await path_params.queue_of(request))
-    return render.page(request, "editing.html", info=redaction.info(info), counts=counts, **_known(info, redaction))
+    return render.page(
+        request, "edit_dead_letter.html", info=redaction.info(info), counts=counts, **_known(info, redaction)
+    )
 
 
 @back_on(editor)

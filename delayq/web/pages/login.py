@@ -22,7 +22,7 @@ async def show(request: Request) -> Response:
         return RedirectResponse(_wanted(request), 303)
     login: Login = request.app.state.login
     wanted = request.query_params.get("next", "")
-    return render.page(request, "entering.html", asks_name=login.asks_name, wanted=wanted)
+    return render.page(request, "login.html", asks_name=login.asks_name, wanted=wanted)
 
 
 @back_on(show)

@@ -59,7 +59,7 @@ async def compose(request: Request) -> Response:
     draft = draft_of(info, copied) if copied and not is_refused else Draft()
     return render.page(
         request,
-        "send.html",
+        "send_message.html",
         draft=draft,
         copied=copied,
         copy=quoted(copied),
