@@ -341,6 +341,8 @@ class QueueLane(Generic[D]):
             settled: there were outcomes.
             keyless: messages among `handled` that never had a permit, though `most` counts them.
         """
+        if not (self._room or claimed or settled or failed or keyless):
+            return  # it had nothing to report
         with self._dispatcher.lock:
             self.asked = 0
             if self._room or failed:  # a lane without room has learned nothing
