@@ -33,10 +33,7 @@ class Script:
     def __init__(self, name: str) -> None:
         folder = files("delayq.lua")
         self.name = name
-        preludes = [folder / "prelude.lua"]
-        if "/" in name:
-            preludes.append(folder / name.partition("/")[0] / "prelude.lua")
-        paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text("utf-8").split("\n\n")]
+        paragraphs = [*_paragraphs(""), *(_paragraphs(name.partition("/")[0]) if "/" in name else ())]
         text = (folder / f"{name}.lua").read_text("utf-8")
         header = re.match(r"(?:--.*\n)*", text)
         keys = re.findall(r"^-- KEYS\[(\d+)\] +(\S+) +(\w+)", header[0] if header else "", re.MULTILINE)
@@ -45,7 +42,33 @@ class Script:
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tuple[str, str, str]]) -> str:
+class _Paragraph:
+    """A paragraph of a prelude, which defines one thing: a function or a value.
+
+    Attributes:
+        defines: its name, with "(" if it is a function.
+        uses: as in `_uses`.
+    """
+
+    def __init__(self, text: str) -> None:
+        defined = re.search(r"^local (?:function (\w+\()|(\w+))", text, re.MULTILINE)
+        self.text = text
+        self.defines = (defined[1] or defined[2]) if defined else ""
+        self.uses = _uses(text)
+
+
+@cache
+def _paragraphs(folder: str) -> tuple[_Paragraph, ...]:
+    return tuple(map(_Paragraph, (files("delayq.lua") / folder / "prelude.lua").read_text("utf-8").split("\n\n")))
+
+
+def _uses(text: str) -> set[str]:
+    """Return the words outside of comments; those before a "(" also with it."""
+    code = re.sub("--.*", "", text)
+    return {*re.findall(r"\w+", code), *re.findall(r"\w+\(", code)}
+
+
+def _probed(paragraphs: Sequence[_Paragraph], text: str, header: str, keys: Sequence[tuple[str, str, str]]) -> str:
     """Make a script that moves messages fail before it changes anything.
 
     It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
@@ -65,8 +88,8 @@ def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tu
             lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")
         elif kind == "stream" and name != "events":  # `ledger` checks it if needed
             lines.append(f"redis.call('XLEN', KEYS[{number}])")
-    later = r"^local function (?:ended|grouped)\(" if "grouped(" in text else r"(?!)"  # `grouped` checks these
-    checked = [each for each in paragraphs if not re.search(later, each, re.MULTILINE)]
+    later = {"ended(", "grouped("} if "grouped(" in text else ()  # `grouped` checks these
+    checked = [each for each in paragraphs if each.defines not in later]
     used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(checked, text))) & _WRITES
     if used and not only:
         lines.append("check_rights('" + "', '".join(sorted(used)) + "')")
@@ -74,15 +97,16 @@ def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tu
     return text.replace("probe()", probe) if re.search(r"^probe\(\)", text, re.MULTILINE) else f"{probe}\n{text}"
 
 
-def _with_needed(paragraphs: Sequence[str], text: str) -> str:
+def _with_needed(paragraphs: Sequence[_Paragraph], text: str) -> str:
     """Put those paragraphs of the preludes in front of a script that it needs, directly or indirectly.
 
-    Each paragraph defines one thing. Defining them all at each call would take Redis a microsecond.
+    Defining them all at each call would take Redis a microsecond.
     """
+    uses = _uses(text)
     for paragraph in reversed(paragraphs):
-        defined = re.search(r"^local (?:function (\w+\()|(\w+))", paragraph, re.MULTILINE)
-        if defined and re.search(rf"\b{re.escape(defined[1] or defined[2])}", re.sub("--.*", "", text)):
-            text = f"{paragraph}\n\n{text}"
+        if paragraph.defines in uses:
+            text = f"{paragraph.text}\n\n{text}"
+            uses |= paragraph.uses
     return text
 
 

@@ -28,11 +28,15 @@ _SELECT_LIMIT = 1024
 
 
 class BellListener(Listener):
-    """One blocked connection on one bell, or on one shard of a topic: see `Listener`."""
+    """One blocked connection on one bell, or on one shard of a topic: see `Listener`.
+
+    Attributes:
+        is_silent: whether the last wait found nothing to read, and no token was looked for since.
+    """
 
     def __init__(self, client: Client, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
         super().__init__(client, source, is_away)
-        self._listening = False
+        self.is_silent = self._listening = False
         self._process = os.getpid()
 
     def listen(self) -> None:
@@ -73,7 +77,8 @@ class BellListener(Listener):
 
     def take_token(self) -> bool:
         """Take the token, if one has come."""
-        if not self._listening:
+        is_silent, self.is_silent = self.is_silent, False
+        if is_silent or not self._listening:
             return False
         if not is_connected(self._connection):  # the client was closed; the next claim opens it again
             self.close()
@@ -169,18 +174,19 @@ class BellListener(Listener):
 
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1, is_exact: bool = True) -> None:  # noqa: ARG001
     """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
-    sockets = [bell.fileno() for bell in bells if bell.has_connection]
-    if -1 in sockets:  # a server within this process (fakeredis) has no socket to wait on
-        sockets = [fd for fd in sockets if fd != -1]
+    sockets = {bell.fileno(): bell for bell in bells if bell.has_connection}
+    if sockets.pop(-1, None) is not None:  # a server within this process (fakeredis) has no socket to wait on
         seconds = min(seconds, POLL_SECONDS)
-    if wake >= 0:
-        sockets.append(wake)
-    # A socket that another thread closed before the wait counts as readable: the caller finds out.
-    with contextlib.suppress(OSError):
-        if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
-            select.select(sockets, [], [], max(0.0, seconds))  # noqa: TID251
-            return
-        poll = select.poll()
-        for fd in sockets:
-            poll.register(fd, select.POLLIN)
-        poll.poll(max(0.0, seconds) * 1000)
+    descriptors = [*sockets, wake] if wake >= 0 else list(sockets)
+    try:
+        if max(descriptors, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
+            readable = select.select(descriptors, [], [], max(0.0, seconds))[0]  # noqa: TID251
+        else:
+            poll = select.poll()
+            for descriptor in descriptors:
+                poll.register(descriptor, select.POLLIN)
+            readable = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
+    except OSError:  # another thread closed a socket before the wait: the caller finds out
+        return
+    for descriptor in sockets.keys() - readable:
+        sockets[descriptor].is_silent = True
