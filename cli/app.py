@@ -56,6 +56,7 @@ SECTIONS = {
         "peek": "show",
         "show": "show",
         "why": "why",
+        "result": "result",
         "reschedule": "manage",
         **{each.name: "manage" for each in ACTIONS.values() if each.command},
         "cancel": "manage",

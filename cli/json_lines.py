@@ -20,7 +20,7 @@ MAX_WHY = 500  # characters of an error, which may quote the line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors put it at the start of a file
 
 
-DURATIONS = ("delay", "expires_in", "unique_for", "timeout")
+DURATIONS = ("delay", "expires_in", "unique_for", "timeout", "results")
 
 F = TypeVar("F")
 T = TypeVar("T")
@@ -60,6 +60,7 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str | int | float | bool | None] | None = None
     unique_for: float | str | None = None
     timeout: float | str | None = None
+    results: float | str | None = None
     task: str | None = None
 
 

@@ -21,6 +21,7 @@ from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
 from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
+from delayq.model.result import keep_ms
 from delayq.model.server_url import chosen_url
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 
@@ -113,6 +114,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise InvalidInput(f"{text!r} is not a regular expression: {error}") from error
 
 
+def _kept(text: str) -> float:
+    seconds = parse_duration(text)
+    keep_ms(seconds)  # checks it
+    return seconds
+
+
+KEPT = Parsed("duration", _kept)
 DURATION = Parsed("duration", parse_duration)
 LONGEST_RUN = Parsed("duration", _longest_run)
 MEMORY = Parsed("size", _memory)
@@ -311,6 +319,13 @@ retries_option = click.option(
 
 task_option = click.option(
     "--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments."
+)
+
+results_option = click.option(
+    "--results",
+    type=KEPT,
+    metavar="TIME",
+    help="Keep the result of the --task for this long after its end; delayq result prints it.",
 )
 
 header_option = click.option(

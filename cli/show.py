@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import heapq
 import itertools
@@ -12,14 +11,14 @@ from typing import Any
 import click
 import msgspec
 
-from delayq.errors import LoginRefused
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
-from delayq.model.result import TaskResult
+from delayq.model.result import DONE, TaskResult
 from delayq.model.show import plural, show_duration
 from delayq.model.text import printable_id
+from delayq.operations import explain, results
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
@@ -174,7 +173,7 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
 def show(queue: Queue, message_id: str | None, group: str | None, history: bool, long: bool, as_json: bool) -> None:
     """Show everything about the message ID of QUEUE. With --lake, also look in the lake.
 
-    Exit code 1 if it does not exist. If it is gone, but the result of its task is kept, show that.
+    If the result of its task is kept, show that, too, even if the message is gone. Exit code 1 if neither exists.
 
     With --history, also show the message's entries in the ledger, which remain after the message is gone. The ledger
     has entries from the time you turn it on: delayq configure QUEUE --events.
@@ -185,13 +184,31 @@ def show(queue: Queue, message_id: str | None, group: str | None, history: bool,
         _show_group(queue, group, as_json)
         return
     assert message_id is not None
+    _show_message(queue, message_id, history, long, as_json)
+
+
+def _show_message(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
     info = queue.get(message_id)
-    if info is None and not history and (result := _kept_result(queue, message_id)) is not None:
-        _show_result(result, as_json)
-    elif history:
-        _show_with_history(queue, message_id, info, long, as_json)
-    else:
-        show_message(queue, message_id, info, as_json)
+    result = queue.execute(results.seen, message_id, info)
+    events = queue.history(message_id) if history else []
+    if history and not events:
+        note_nothing(queue, message_id)
+    if not (info or result or events):
+        raise unknown(queue, message_id)
+    if as_json:
+        known = {"id": message_id, "queue": queue.name, "state": None} if info is None else document(queue, info)
+        known["result"] = None if result is None else msgspec.to_builtins(result)
+        print_json(known | ({"history": list(map(event_document, events))} if history else {}))
+        return
+    if not (info or result):
+        note(f"queue {queue.name} has no message {message_id!r} any more; this is its history in the ledger")
+    print_fields([*(_fields(queue, info) if info else ()), *(_result_fields(result, info) if result else ())])
+    for line in result.error.traceback.splitlines() if result and result.error else ():
+        say(line)
+    if events:
+        if info or result:
+            say("")
+        print_history(events, long)
 
 
 def _show_group(queue: Queue, name: str, as_json: bool) -> None:
@@ -210,62 +227,36 @@ def _show_group(queue: Queue, name: str, as_json: bool) -> None:
     print_fields(fields)
 
 
-def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, long: bool, as_json: bool) -> None:
-    events = queue.history(message_id)
-    if not events:
-        note_nothing(queue, message_id)
-    if info is None and not events:
-        show_message(queue, message_id, info, as_json)
-    if as_json:
-        known = {"id": message_id, "queue": queue.name, "state": None} if info is None else document(queue, info)
-        print_json(known | {"history": list(map(event_document, events))})
-        return
-    if info is None:
-        note(f"queue {queue.name} has no message {message_id!r} any more; this is its history in the ledger")
-    else:
-        print_fields(_fields(queue, info))
-    if info is not None and events:
-        say("")
-    if events:
-        print_history(events, long)
-
-
 def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
     """Print a message; raise an error if it does not exist."""
     if info is None:
-        raise click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
+        raise unknown(queue, message_id)
     if as_json:
         print_json(document(queue, info))
     else:
         print_fields(_fields(queue, info))
 
 
-def _kept_result(queue: Queue, message_id: str) -> TaskResult | None:
-    with contextlib.suppress(LoginRefused):  # an observer may lack the rights to read results
-        return queue.result(message_id)
-    return None
+def unknown(queue: Queue, message_id: str) -> click.ClickException:
+    """Return the error for a message that does not exist."""
+    return click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
 
 
-def _show_result(result: TaskResult, as_json: bool) -> None:
-    """Print how the task of a message that is gone ended."""
-    if as_json:
-        print_json(msgspec.to_builtins(result))
-        return
+def _result_fields(result: TaskResult, info: MessageInfo | None) -> list[tuple[str, object]]:
+    """Return how the task of a message ended, or failed for now: what is not said of the message itself."""
     error = result.error
-    times = ("created_at", "started_at", "last_attempted_at", "finished_at", "kept_until")
-    print_fields(
-        [
-            *(("id", result.id), ("queue", result.queue), ("state", f"gone; its result is kept: {result.status}")),
-            *((each.removesuffix("_at").replace("_", " "), _moment(getattr(result, each))) for each in times),
-            *(("attempts", result.attempts), ("consumers", ", ".join(result.consumers) or None)),
-            *(("task", result.task), ("arguments", shortened(_json(result.arguments), PREVIEW))),
-            ("value", shortened(_json(result.value), PREVIEW) if result.status == "done" else None),
-            ("reason", (error and error.reason) or None),
-            ("error", error and f"{error.type}: {error.text}"),
-        ]
-    )
-    for line in error.traceback.splitlines() if error else ():
-        say(line)
+    fields: list[tuple[str, object]] = []
+    if info is None:
+        fields += [("id", result.id), ("queue", result.queue), ("state", "gone; its result is kept")]
+        fields += [("created", _moment(result.created_at)), ("attempts", result.attempts)]
+        fields += [("task", result.task), ("arguments", shortened(_json(result.arguments), PREVIEW))]
+        fields += [("reason", (error and error.reason) or None), ("error", error and error.line)]
+    times = ("started_at", "last_attempted_at", "finished_at", "kept_until")
+    fields.append(("result", result.status))
+    fields += [(each.removesuffix("_at").replace("_", " "), _moment(getattr(result, each))) for each in times]
+    fields.append(("consumers", ", ".join(result.consumers) or None))
+    fields.append(("value", shortened(_json(result.value), PREVIEW) if result.status == DONE else None))
+    return fields
 
 
 def _moment(moment: dt.datetime | None) -> str | None:
@@ -292,9 +283,11 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     ended = info.attempts - (info.state == "unack")
     is_usual = info.retries_used == min(ended, info.max_retries or 0)  # not after a requeue or RetryAfter(counts=False)
     size = "gone or unreadable" if info.body is None else f"({plural(len(info.body), 'byte')})"
+    expected = queue.execute(explain.expected, info.id) if info.state in WAITING else None
     return [
         *(("id", info.id), ("queue", info.queue), ("state", state)),
         *((name, at and show_moment(at)) for name, at in times.items()),
+        ("expected", None if expected is None else f"{show_moment(expected)}, at the rate of the last minutes"),
         ("attempts", info.attempts),
         ("progress", None if info.progress is None else str(info.progress)),
         ("retries used", None if is_usual else info.retries_used),

@@ -34,7 +34,7 @@ from delayq.model.occurrence import Missed, make_plan
 from delayq.model.outcome import Outcome, check_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
-from delayq.model.result import TaskResult
+from delayq.model.result import TaskResult, missing
 from delayq.model.sample import Sample
 from delayq.model.server_guard import labelled
 from delayq.model.task import RetryFor, TaskDefinition
@@ -773,16 +773,28 @@ class Queue:
         """
         return self._executor.execute(counts.upcoming(self._context, window, bucket))
 
-    def result(self, id: str) -> TaskResult | None:
+    def result(self, id: str, wait: Seconds | None = None) -> TaskResult | None:
         """Return the record of a task's message; None if there is none: see `TaskResult`.
 
-        It is that of the latest message with this id that has ended, or has failed for now. `Task.result` waits for
-        what a task returns.
+        It is that of the latest message with this id that has ended, or has failed for now. `Task.result` returns
+        what a task has returned.
+
+        Args:
+            wait: seconds or a timedelta to wait until the message has ended; then the answer is never None.
+
+        Raises:
+            ResultTimeout: the message has not ended after `wait`.
+            NoResult: with `wait`: the message is gone without a result, or keeps none.
         """
-        return self._executor.execute(results.latest(self._context, id))
+        if wait is None:
+            return self._executor.execute(results.latest(self._context, id))
+        found = self._waits.found(id, "", milliseconds(wait, "wait") / 1000)
+        if found.result is None:
+            raise missing(id, found.status)
+        return found.result
 
     def _result_of(self, task: TaskDefinition, id: str, token: str, timeout: Seconds | None) -> Any:
         """Return what a task returned; see `SentTask.result`."""
         seconds = math.inf if timeout is None else milliseconds(timeout, "timeout") / 1000
         found = self._waits.found(id, token, seconds)
-        return task.returned(id, found.word, found.result, found.body)
+        return task.returned(id, found.status, found.result, found.body)

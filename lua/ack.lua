@@ -8,11 +8,11 @@
 -- KEYS[5]  stats      hash
 -- KEYS[6]  meta       hash  events: how many events the ledger keeps
 -- KEYS[7]  events     stream
--- KEYS[8]  members   hash  id -> the group that it belongs to
--- KEYS[9]  groups    hash  group -> see `group_of`
--- KEYS[10] held      zset  id -> since when it waits for a group, ms
--- KEYS[11] pending   zset  id -> due, ms
--- KEYS[12] bell      list
+-- KEYS[8]  members    hash  id -> the group that it belongs to
+-- KEYS[9]  groups     hash  group -> see `group_of`
+-- KEYS[10] held       zset  id -> since when it waits for a group, ms
+-- KEYS[11] pending    zset  id -> due, ms
+-- KEYS[12] bell       list
 -- KEYS[13..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2..]           the ids of 1..1000 messages, then their receipts in the same order

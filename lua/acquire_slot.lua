@@ -20,10 +20,10 @@
 -- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[14] events     stream
 -- KEYS[15] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
--- KEYS[16] members   hash  id -> the group that it belongs to
--- KEYS[17] groups    hash  group -> see `group_of`
--- KEYS[18] held      zset  id -> since when it waits for a group, ms
--- KEYS[19] bell      list
+-- KEYS[16] members    hash  id -> the group that it belongs to
+-- KEYS[17] groups     hash  group -> see `group_of`
+-- KEYS[18] held       zset  id -> since when it waits for a group, ms
+-- KEYS[19] bell       list
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  net_ms     1..3600000
 -- ARGV[3]  handed_us  when they were handed out, so that the rate does not count those that wait; '' if no limit is known

@@ -19,10 +19,10 @@
 -- KEYS[11] stats      hash
 -- KEYS[12] meta       hash  events: how many events the ledger keeps
 -- KEYS[13] events     stream
--- KEYS[14] members   hash  id -> the group that it belongs to
--- KEYS[15] groups    hash  group -> see `group_of`
--- KEYS[16] held      zset  id -> since when it waits for a group, ms
--- KEYS[17] bell      list
+-- KEYS[14] members    hash  id -> the group that it belongs to
+-- KEYS[15] groups     hash  group -> see `group_of`
+-- KEYS[16] held       zset  id -> since when it waits for a group, ms
+-- KEYS[17] bell       list
 -- KEYS[18] stops      zset  receipt, NUL, id of the deliveries to stop -> since, or last looked at, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id

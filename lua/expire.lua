@@ -9,11 +9,11 @@
 -- KEYS[6]  stats      hash
 -- KEYS[7]  meta       hash  events: how many events the ledger keeps
 -- KEYS[8]  events     stream
--- KEYS[9]  members   hash  id -> the group that it belongs to
--- KEYS[10] groups    hash  group -> see `group_of`
--- KEYS[11] held      zset  id -> since when it waits for a group, ms
--- KEYS[12] pending   zset  id -> due, ms
--- KEYS[13] bell      list
+-- KEYS[9]  members    hash  id -> the group that it belongs to
+-- KEYS[10] groups     hash  group -> see `group_of`
+-- KEYS[11] held       zset  id -> since when it waits for a group, ms
+-- KEYS[12] pending    zset  id -> due, ms
+-- KEYS[13] bell       list
 -- KEYS[14..]          for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id

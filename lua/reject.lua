@@ -11,11 +11,11 @@
 -- KEYS[8]  stats      hash
 -- KEYS[9]  meta       hash  events: how many events the ledger keeps
 -- KEYS[10] events     stream
--- KEYS[11] members   hash  id -> the group that it belongs to
--- KEYS[12] groups    hash  group -> see `group_of`
--- KEYS[13] held      zset  id -> since when it waits for a group, ms
--- KEYS[14] pending   zset  id -> due, ms
--- KEYS[15] bell      list
+-- KEYS[11] members    hash  id -> the group that it belongs to
+-- KEYS[12] groups     hash  group -> see `group_of`
+-- KEYS[13] held       zset  id -> since when it waits for a group, ms
+-- KEYS[14] pending    zset  id -> due, ms
+-- KEYS[15] bell       list
 -- KEYS[16..]          for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id

@@ -12,10 +12,10 @@
 -- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[10] meta       hash  events: how many events the ledger keeps
 -- KEYS[11] events     stream
--- KEYS[12] members   hash  id -> the group that it belongs to
--- KEYS[13] groups    hash  group -> see `group_of`
--- KEYS[14] held      zset  id -> since when it waits for a group, ms
--- KEYS[15] pending   zset  id -> due, ms
+-- KEYS[12] members    hash  id -> the group that it belongs to
+-- KEYS[13] groups     hash  group -> see `group_of`
+-- KEYS[14] held       zset  id -> since when it waits for a group, ms
+-- KEYS[15] pending    zset  id -> due, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt

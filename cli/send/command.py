@@ -24,6 +24,7 @@ from ..options import (
     kind_option,
     new_queue_argument,
     one_of,
+    results_option,
     retries_option,
     task_option,
     timeout_option,
@@ -38,7 +39,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
     """
     delayq send emails '{"to": "a@example.org"}' --delay 10s
     delayq send emails alarm --id alarm-7 --unique-for 5m
-    delayq send emails '{"user_id": 42}' --task welcome
+    delayq send emails '{"user_id": 42}' --task welcome --results 1h
     echo '{"payload": "hello", "delay": "1h30m", "id": "order-9"}' > mails.jsonl
     delayq send emails --file mails.jsonl
     """,
@@ -66,6 +67,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
 @timeout_option
 @header_option
 @task_option
+@results_option
 @kind_option(
     "What PAYLOAD is: JSON, a string, or bytes. Default: auto, which means JSON if it is valid, else a string."
 )
@@ -89,10 +91,10 @@ def send(
       hello and a@example.org are strings; with --as text, 42 is one too
 
     Each line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
-    "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout", "task". If a line is
-    malformed, the lines before it are sent and the exit code is 2: correct the line, then run again with --resume. The
-    queue remembers for 30 days how far a file was sent, in the same transaction as the messages, so --resume sends each
-    line once, even after a kill -9.
+    "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout", "task", "results". If
+    a line is malformed, the lines before it are sent and the exit code is 2: correct the line, then run again with
+    --resume. The queue remembers for 30 days how far a file was sent, in the same transaction as the messages, so
+    --resume sends each line once, even after a kill -9.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}
@@ -108,6 +110,8 @@ def send(
 
 def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: Any) -> None:
     one_of(options.get("delay"), options.get("at"))
+    if "results" in options and "task" not in options:
+        raise click.UsageError("--results keeps the result of a task: give its name with --task")
     body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
     try:
         sent = queue.send(payload_of(body, kind), **options)

@@ -13,7 +13,7 @@ import msgspec
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
-from delayq.model.result import Wish, wish_of
+from delayq.model.result import Retention, retention_of
 from delayq.model.show import nearest
 from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
@@ -300,9 +300,9 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         return task_of(self._envelope.headers)
 
     @property
-    def wish(self) -> Wish | None:
+    def retention(self) -> Retention | None:
         """For how long its task's result is kept; None if it is not."""
-        return wish_of(self._envelope.headers) if self._envelope.headers else None
+        return retention_of(self._envelope.headers) if self._envelope.headers else None
 
     @property
     def group(self) -> str | None:

@@ -14,11 +14,13 @@ from delayq.model.message_group import MessageGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.queue_stats import QueueStats
-from delayq.model.show import plural, show_duration, show_moment
+from delayq.model.result import DEAD, DONE, TaskResult
+from delayq.model.show import plural, show_duration, show_moment, show_per_second
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms
 
 MOST_ERROR = 200  # characters
+SOON = dt.timedelta(seconds=1)  # a wait for others that is not worth an estimate
 
 
 class Known(NamedTuple):
@@ -31,6 +33,8 @@ class Known(NamedTuple):
         consumers: what the consumers reported; empty if that was not read.
         stats: the queue's counts; None if they were not read.
         group: the group that a held message waits for; None if it is gone.
+        result: of the task of a message that is gone, if no ledger tells more; None if none is kept.
+        rate: messages handed out per second in the last minutes, where this one waits; 0 if it is unknown.
     """
 
     queue: str
@@ -43,6 +47,8 @@ class Known(NamedTuple):
     consumers: Sequence[ConsumerInfo] = ()
     stats: QueueStats | None = None
     group: MessageGroup | None = None
+    result: TaskResult | None = None
+    rate: float = 0.0
 
     @property
     def now(self) -> dt.datetime:
@@ -63,7 +69,33 @@ def why(known: Known) -> str:
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
     explain = {"dead": _dead, "unack": _running, "held": _held}.get(info.state, _waiting)
-    return f"{subject} {explain(known, info)}"
+    at = expected(known)
+    runs = "" if at is None else f"; at the rate of the last minutes, {show_per_second(known.rate)} per second, "
+    return f"{subject} {explain(known, info)}" + (
+        runs and f"{runs}it is handed out at about {known.at(at or known.now)}"
+    )
+
+
+def expected(known: Known) -> dt.datetime | None:
+    """Return when a waiting message is probably handed out, if others delay it; None if that cannot be said.
+
+    Messages that fall due before it, and are still to be sent, are not counted.
+    """
+    info = known.info
+    if info is None or info.due_at is None or known.rate <= 0 or _stops(known, info):
+        return None
+    try:
+        at = known.now + dt.timedelta(seconds=(known.standing.earlier + 1) / known.rate)
+    except OverflowError:
+        return None
+    return at if at > max(info.due_at, known.now) + SOON else None
+
+
+def _stops(known: Known, info: MessageInfo) -> bool:
+    """Whether more than messages that are due earlier keeps a message from being handed out."""
+    standing, is_over = known.standing, info.expires_at is not None and info.expires_at <= known.now
+    is_lost = info.envelope is None or (is_over and not info.attempts)
+    return bool(is_lost or standing.paused_ms is not None or standing.parked or not standing.earlier or _absent(known))
 
 
 def _gone(known: Known) -> str:
@@ -73,6 +105,8 @@ def _gone(known: Known) -> str:
         if last.event not in _ENDS:
             return f'is gone from queue {known.queue}: the last entry of the ledger about it is "{last.event}", at {at}'
         return f"{_ENDS[last.event]} at {at}{by}" + (f", because {_short(last.reason)}" if last.reason else "")
+    if known.result is not None and known.result.finished_at is not None:
+        return _ended(known, known.result, known.result.finished_at)
     if known.info is not None:
         return f"is gone from queue {known.queue}: it was cancelled or purged, or it expired"
     never = f"is not in queue {known.queue}: it was never sent, or"
@@ -81,6 +115,18 @@ def _gone(known: Known) -> str:
     if known.ledger is None:
         return f"{never} is gone; the ledger would say how, but it cannot be read"
     return f"{never} has been gone for longer than the ledger reaches back"
+
+
+def _ended(known: Known, result: TaskResult, finished: dt.datetime) -> str:
+    """Say how the task of a message ended."""
+    task, at = f"task {result.task}" if result.task else "its task", known.at(finished)
+    kept = "" if result.kept_until is None else f"; its result is kept until {known.at(result.kept_until)}"
+    if result.status == DONE:
+        return f"was acked at {at} by attempt {result.attempts}: {task} has ended{kept}"
+    if result.status == DEAD:
+        why = f", with the reason: {_short(result.error.cause)}" if result.error is not None else ""
+        return f"is gone, and became a dead letter at {at}{why}{kept}"
+    return f"expired at {at}{kept}"
 
 
 _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired", "purged": "was purged"}

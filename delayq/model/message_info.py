@@ -12,6 +12,7 @@ from delayq.model.envelope import Envelope, group_of, open_body
 from delayq.model.handler_progress import HandlerProgress
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
+from delayq.model.result import DEAD, TaskError, TaskResult, called
 from delayq.model.task_name import task_of
 from delayq.model.units import from_ms
 
@@ -123,3 +124,17 @@ def death_of(message: Delivery[Any]) -> MessageInfo | None:
     at_ms, reason, error, counted = message.death
     known = content(*message.stored)
     return dead_letter(message.queue, message.id, message.before, at_ms, reason, error, counted, **known)
+
+
+def result_of(info: MessageInfo) -> TaskResult:
+    """Return the result of a task whose message died without a record, as nobody ran it."""
+    return TaskResult(
+        id=info.id,
+        queue=info.queue,
+        status=DEAD,
+        error=TaskError.of(info.error or "", info.reason or ""),
+        created_at=info.created_at,
+        finished_at=info.died_at,
+        attempts=info.attempts,
+        **({} if info.envelope is None else called(info.envelope)),
+    )

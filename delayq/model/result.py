@@ -1,16 +1,26 @@
-"""The result of a task: the wish to keep one, which a message carries, and the record of how its task ended."""
+"""The result of a task: for how long a message keeps one, and the record of how its task ended."""
 
 from __future__ import annotations
 
 import datetime as dt
 import secrets
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from delayq.errors import InvalidInput, InvalidTime, NotKept, PayloadNotSerializable, TaskFailed, UnreadableEnvelope
+from delayq.errors import (
+    DelayqError,
+    InvalidInput,
+    InvalidTime,
+    NoResult,
+    NotKept,
+    PayloadNotSerializable,
+    ResultTimeout,
+    TaskFailed,
+    UnreadableEnvelope,
+)
 from delayq.log import own_frames
 from delayq.model import outcome as oc
 from delayq.model.envelope import (
@@ -38,7 +48,7 @@ NOTHING = b"null"
 """The value of a task that ended without one, as JSON."""
 
 
-class Wish(NamedTuple):
+class Retention(NamedTuple):
     """What the header of a message with results says.
 
     Attributes:
@@ -87,14 +97,14 @@ def header_of_results(results: Seconds | None, task: str | None, token: str = ""
     return {RESULTS: f"{keep_ms(results)}-{token or KeptFor.of(results).token}"}
 
 
-def wish_of(headers: Mapping[str, Any] | None) -> Wish | None:
+def retention_of(headers: Mapping[str, Any] | None) -> Retention | None:
     """Return what a message's headers say; None if it keeps no result, or if they are not as delayq writes them."""
     written = headers.get(RESULTS) if headers else None
     if not isinstance(written, str):
         return None
     ms, _, token = written.partition("-")
     valid = ms.isascii() and ms.isdigit() and len(ms) < 12 and token.isascii() and token.isalnum() and int(ms)
-    return Wish(int(ms), token) if valid else None
+    return Retention(int(ms), token) if valid else None
 
 
 def encoded_value(value: Any) -> bytes:
@@ -124,23 +134,42 @@ class TaskError(NamedTuple):
     traceback: str = ""
     reason: str = ""
 
+    @classmethod
+    def of(cls, error: str, reason: str = "") -> TaskError:
+        """Return it for an error as it is stored with a message: "Type: text", or a text alone."""
+        kind, colon, text = error.partition(": ")
+        return cls(kind, text, "", reason) if colon and kind.isidentifier() else cls("", error, "", reason)
+
+    @property
+    def line(self) -> str:
+        """The type and the text."""
+        return f"{self.type}: {self.text}" if self.type else self.text
+
+    @property
+    def cause(self) -> str:
+        """The reason, the type and the text; "" if nothing is known."""
+        return oc.cause(self.reason or None, self.line or None)
+
+    def shown(self, show: Callable[[str], str]) -> TaskError:
+        """Return it with texts that `show` makes visible. Type and text are one: either alone may say too much."""
+        line = show(self.line)
+        type_, text = (self.type, self.text) if line == self.line else ("", line)
+        return TaskError(type_, text, show(self.traceback), show(self.reason))
+
 
 def encoded_error(error: str, reason: str = "", cause: BaseException | None = None) -> bytes:
     """Return why an attempt failed, as JSON."""
-    kind, colon, text = error.partition(": ")
-    if not (colon and kind.isidentifier()):
-        kind, text = "", error
+    made = TaskError.of(error, reason)
     if cause is not None:
         remote = cause.__cause__ if isinstance(cause.__cause__, oc.RemoteTraceback) else cause
         trace = str(remote.args[0]) if isinstance(remote, oc.RemoteTraceback) else _trace(cause)
+        end = trace.encode("utf-8", "backslashreplace")[-MAX_TRACE_BYTES:].decode(errors="ignore")
+        made = made._replace(traceback=end)
         if not isinstance(cause, oc.RemoteTraceback):
             named = type(cause)
             module = "" if named.__module__ == "builtins" else f"{named.__module__}."
-            kind = module + named.__qualname__
-    else:
-        trace = ""
-    trace = trace.encode("utf-8", "backslashreplace")[-MAX_TRACE_BYTES:].decode(errors="ignore")
-    return msgspec.json.encode(TaskError(kind, text, trace, reason))
+            made = made._replace(type=module + named.__qualname__)
+    return msgspec.json.encode(made)
 
 
 def _trace(error: BaseException) -> str:
@@ -264,10 +293,25 @@ def _plain(body: bytes) -> Any:
         return None
 
 
+def missing(message_id: str, status: str, task: str = "the task") -> DelayqError:
+    """Return the error for callers that wait for a task which has no result yet, or none at all.
+
+    Args:
+        status: what `operations.results` says of the message.
+    """
+    if status == "live":
+        return ResultTimeout(f"{task} of message {message_id} has not ended yet")
+    if status == "plain":
+        return NoResult(f"message {message_id} keeps no result: send it, or register {task}, with results=")
+    return NoResult(
+        f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
+        "result has expired"
+    )
+
+
 def failure(result: TaskResult) -> TaskFailed:
     """Return the error for callers that wait for a task that will not be retried."""
     error = result.error or TaskError()
-    text = f"{error.type}: {error.text}" if error.type else error.text
-    said = oc.cause(error.reason or None, text or None) or result.status
+    said = error.cause or result.status
     name = f"task {result.task!r}" if result.task else "the task"
     return TaskFailed(f"{name} of message {result.id} failed: {said}", *error)

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias, TypedDict
 import msgspec
 from msgspec import UNSET
 
-from delayq.errors import InvalidInput, NoResult, PayloadMismatch, ResultTimeout, WrongArguments
+from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
-from delayq.model.envelope import MAX_DEPTH, RAW, RESULTS, Envelope, Headers, decode_json, encode_json
+from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
 from delayq.model.outcome import Ack, IsNamedTask, KeptValue, is_coroutine_function, signature, would_never_run
-from delayq.model.result import KeptFor, TaskResult, encoded_value, failure
+from delayq.model.result import KeptFor, TaskResult, encoded_value, failure, missing
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
@@ -165,11 +165,11 @@ class TaskDefinition:
         except InvalidInput:
             return decode_json
 
-    def returned(self, message_id: str, word: str, result: TaskResult | None, body: bytes | None) -> Any:
+    def returned(self, message_id: str, status: str, result: TaskResult | None, body: bytes | None) -> Any:
         """Return what it returned for a message.
 
         Args:
-            word: what `operations.results` says of the message.
+            status: what `operations.results` says of the message.
             result, body: its record, and the value, if it has ended.
 
         Raises:
@@ -182,14 +182,7 @@ class TaskDefinition:
                 return decode_json(body)
         if result is not None:
             raise failure(result)
-        if word == "live":
-            raise ResultTimeout(f"task {self.name!r} of message {message_id} has not ended yet")
-        if word == "plain":
-            raise NoResult(f"message {message_id} keeps no result: register task {self.name!r} with results=")
-        raise NoResult(
-            f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
-            "result has expired"
-        )
+        raise missing(message_id, status, f"task {self.name!r}")
 
     def outgoing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Outgoing:
         """Return the message of a call; raises InvalidInput, WrongArguments or PayloadNotSerializable."""
@@ -238,7 +231,7 @@ class TaskDefinition:
 
 def _kept(message: Delivery[Any], value: Any) -> Any:
     """Return what a task returned: as it is kept, if its message keeps a result; raises NotKept if it cannot be."""
-    if RESULTS not in (message.stored[1].headers or ()) or isinstance(value, Ack) or would_never_run(value):
+    if message.retention is None or isinstance(value, Ack) or would_never_run(value):
         return None if type(value) in _VALUES else value
     return KeptValue(encoded_value(value))
 
@@ -267,8 +260,8 @@ def keeping(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Return the options of a message with a token in `results`, and the token; "" if no result is kept."""
     if options.get("results") is None:
         return options, ""
-    wish = KeptFor.of(options["results"])
-    return {**options, "results": wish}, wish.token
+    kept = KeptFor.of(options["results"])
+    return {**options, "results": kept}, kept.token
 
 
 class SendOptions(TypedDict, total=False):

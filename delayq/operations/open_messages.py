@@ -16,7 +16,7 @@ from delayq.model.message_info import MessageInfo, content, dead_letter
 from delayq.model.occurrence import SLOT, Occurrence, occurrence_id
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain, settle
-from delayq.operations.keep_results import kept_expiry
+from delayq.operations.keep_results import kept
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
@@ -211,7 +211,7 @@ class _Opening(Generic[D]):
 
     def expiry(self, message: D) -> list[Command[Any]]:
         """Return the calls that settle a message which is too late to be handled."""
-        expire = self._scripts.expire(message.id, message.receipt, kept_expiry(message))
+        expire = self._scripts.expire(message.id, message.receipt, kept(message, oc.Expired()))
         return [expire, *key_slots.unused(self._context, message)]
 
     def _occurrence(self, message: D) -> Occurrence | None:

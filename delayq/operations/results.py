@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from delayq.model.message_info import MessageInfo
-from delayq.model.result import DEAD, KeptRecord, TaskError, TaskResult, called, read_record
+from delayq.errors import LoginRefused
+from delayq.model.message_info import MessageInfo, result_of
+from delayq.model.result import RETRY, KeptRecord, TaskResult, read_record, retention_of
 from delayq.model.validation import check_id
 from delayq.operations.inspect import get
 from delayq.operations.queue_context import QueueContext, time_call
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_RESULTS
 
-Word: TypeAlias = Literal["kept", "dead", "live", "plain", "gone"]
+Status: TypeAlias = Literal["kept", "dead", "live", "plain", "gone"]
 """What the script ``results`` says of a message."""
 
 Waited: TypeAlias = tuple[str, str]
@@ -26,19 +28,19 @@ class Found(NamedTuple):
     """What has become of a message.
 
     Attributes:
-        result: how its task ended; None unless the word is "kept" or "dead".
+        result: how its task ended; None unless the status is "kept" or "dead".
         body: what the task returned, as JSON; None unless it is done.
     """
 
-    word: Word
+    status: Status
     result: TaskResult | None = None
     body: bytes | None = None
 
 
-def look(context: QueueContext, waited: Sequence[Waited]) -> Operation[list[Word]]:
+def look(context: QueueContext, waited: Sequence[Waited]) -> Operation[list[Status]]:
     """Say what has become of messages, in their order, in one round trip."""
     yield from context.opened()
-    words: list[Any] = [None] * len(waited)
+    statuses: list[Any] = [None] * len(waited)
     calls, targets = [], []
     for scripts, positions in context.by_shard(range(len(waited)), lambda position: waited[position][0]):
         for start in range(0, len(positions), MAX_RESULTS):
@@ -47,9 +49,9 @@ def look(context: QueueContext, waited: Sequence[Waited]) -> Operation[list[Word
             targets.append(chunk)
     replies = yield calls
     for chunk, reply in zip(targets, replies, strict=True):
-        for position, word in zip(chunk, unwrap(reply), strict=True):
-            words[position] = word.decode()
-    return words
+        for position, status in zip(chunk, unwrap(reply), strict=True):
+            statuses[position] = status.decode()
+    return statuses
 
 
 def find(context: QueueContext, message_id: str, token: str = "") -> Operation[Found]:
@@ -60,17 +62,17 @@ def find(context: QueueContext, message_id: str, token: str = "") -> Operation[F
     """
     check_id(message_id)
     for _ in range(TRIES):
-        (word,) = yield from look(context, [(message_id, token)])
-        if word == "kept":
+        (status,) = yield from look(context, [(message_id, token)])
+        if status == "kept":
             record = yield from _record(context, message_id)
             if record is not None and token in ("", record.token):
-                return Found(word, record.result, record.body)
-        elif word == "dead":
+                return Found(status, record.result, record.body)
+        elif status == "dead":
             info = yield from get(context, message_id)
             if info is not None and info.state == "dead":
-                return Found(word, of_dead_letter(info))
+                return Found(status, result_of(info))
         else:
-            return Found(word)
+            return Found(status)
     return Found("gone")
 
 
@@ -82,27 +84,31 @@ def latest(context: QueueContext, message_id: str) -> Operation[TaskResult | Non
     return record.result if record else None
 
 
+def seen(context: QueueContext, message_id: str, info: MessageInfo | None) -> Operation[TaskResult | None]:
+    """Return the record of a message as people look at it: of the latest with this id, if it is gone.
+
+    Args:
+        info: what `get` has returned; a record of an earlier message is not this one's.
+
+    Returns:
+        None if there is no record, or if the login may not read it.
+    """
+    retention = retention_of(info.envelope.headers) if info is not None and info.envelope is not None else None
+    if info is not None and retention is None:
+        return None
+    record = None
+    with contextlib.suppress(LoginRefused):
+        yield from context.opened()
+        record = yield from _record(context, message_id)
+    if record is None or (retention is not None and retention.token != record.token):
+        return None
+    lives_again = info is not None and info.state != "dead" and record.result.status != RETRY  # it was requeued
+    return None if lives_again else record.result
+
+
 def _record(context: QueueContext, message_id: str) -> Operation[KeptRecord | None]:
     fields, left, now = yield [*context.shard(message_id).record(message_id), time_call(context)]
     return read_record(context.name, message_id, unwrap(fields), unwrap(left), unwrap(now))
-
-
-def of_dead_letter(info: MessageInfo) -> TaskResult:
-    """Return the record of a task whose message died without one, as nobody ran it."""
-    kind, colon, text = (info.error or "").partition(": ")
-    if not (colon and kind.isidentifier()):
-        kind, text = "", info.error or ""
-    known = {} if info.envelope is None else called(info.envelope)
-    return TaskResult(
-        id=info.id,
-        queue=info.queue,
-        status=DEAD,
-        error=TaskError(kind, text, "", info.reason or ""),
-        created_at=info.created_at,
-        finished_at=info.died_at,
-        attempts=info.attempts,
-        **known,
-    )
 
 
 def last_finished(context: QueueContext) -> Operation[list[str]]:

@@ -16,19 +16,10 @@ from delayq.model.delivery import Death, Delivery, check_process
 from delayq.model.handler_progress import EVERY_SECONDS, HandlerProgress
 from delayq.model.handler_progress import encoded as encoded_progress
 from delayq.model.lease_clock import lease_now
-from delayq.model.result import NOTHING
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots, late_outcomes, schedule_chain, unknown_tasks
 from delayq.operations.encode import encode_then
-from delayq.operations.keep_results import (
-    is_plain,
-    kept_death,
-    kept_done,
-    kept_expiry,
-    kept_failure,
-    kept_value,
-    with_results,
-)
+from delayq.operations.keep_results import is_plain, kept, kept_done, with_results
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
@@ -207,16 +198,16 @@ def _settlement(
     context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome, consumer: str
 ) -> Command[Any]:
     if (dead := _dead(message, outcome)) is not None:
-        kept = kept_death(message, dead, consumer)
-        return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted, kept)
+        record = kept(message, dead, consumer)
+        return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted, record)
     match outcome:
         case oc.Failed(delay_ms, error, cause, counts):
             wait = delay_ms
             if wait is None:
                 own = context.task_backoffs.get(message.task or "") if context.task_backoffs else None
                 wait = backoff_ms(own or context.backoff, message.retries_used + 1, cause, log_of(message))
-            kept = kept_failure(message, error, cause, wait, consumer)
-            return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts), kept=kept)
+            record = kept(message, outcome, consumer, wait)
+            return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts), kept=record)
         case oc.Unknown(_, error, delay_ms):
             handed_us = _handed_us(context, message)
             return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False, handed_us=handed_us)
@@ -229,7 +220,7 @@ def _settlement(
             handed_us = "" if begun else _handed_us(context, message)
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
-            return scripts.expire(message.id, message.receipt, kept_expiry(message))
+            return scripts.expire(message.id, message.receipt, kept(message, outcome))
 
 
 def _handed_us(context: QueueContext, message: Delivery) -> int | str:
@@ -254,8 +245,7 @@ def _chain(
     if outcome.encoded is None:
         outcome.encoded = encode_then(context, message.id, outcome.then)
     follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.encoded]
-    kept = kept_value(message, NOTHING, consumer)
-    return scripts.ack_then(message.id, message.receipt, follow, kept)
+    return scripts.ack_then(message.id, message.receipt, follow, kept(message, outcome, consumer))
 
 
 def backoff_ms(backoff: WaitAfterError, attempt: int, cause: BaseException | None, said: Any) -> int:

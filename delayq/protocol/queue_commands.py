@@ -184,7 +184,7 @@ class QueueCommands(RecordCommands[QueueKeys]):
         keys: list[str] = []
         for message_id, receipt, kept in deliveries:
             args += (message_id, receipt, *kept)
-            keys += (self.keys.message(message_id), self.keys.result(message_id))
+            keys += self._result_keys(message_id)[:2]
         return self._call("ack_result", args, identity, keys)
 
     def ack_then(
@@ -200,8 +200,7 @@ class QueueCommands(RecordCommands[QueueKeys]):
             args += message
         args += kept
         keys = [self.keys.message(message[0]) for message in messages]
-        if kept:
-            keys += (self.keys.result(message_id), self.keys.finished)
+        keys += self._result_keys(message_id)[1:] if kept else ()
         return self._call("ack_then", args, int, keys, payload=self.keys.message(message_id))
 
     def nack(
@@ -217,7 +216,7 @@ class QueueCommands(RecordCommands[QueueKeys]):
     ) -> Command[int]:
         begins = [int(free), int(begun), handed_us]
         args: list[Raw] = [self._clock(), message_id, receipt, f"+{delay_ms}", error, *begins, *kept]
-        return self._call("nack", args, int, (self.keys.result(message_id), self.keys.finished) if kept else ())
+        return self._call("nack", args, int, self._result_keys(message_id)[1:] if kept else ())
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)

@@ -33,13 +33,13 @@ from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import gather, once, unwrap
 from delayq.runtime import hooks, shutdown
 from delayq.runtime.base_engine import BaseEngine
+from delayq.runtime.cancellation_watch import CancellationWatch
 from delayq.runtime.claimer import Claimer
 from delayq.runtime.effects import Effects, StopListening, WaitForWork
 from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.refused_outcomes import Pairs
-from delayq.runtime.stop_watch import StopWatch
 from delayq.runtime.time_limit import TimeLimit
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import BellSource
@@ -130,7 +130,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._watch = NO_WATCH  # until when the server need not be asked while there is no room
         self._upkeep = ConsumerUpkeep(context, declared)
         self._deaths = hooks.Deaths(deaths)
-        self._stops = StopWatch(context, leases, pool.cancel)
+        self._cancellations = CancellationWatch(context, leases, pool.cancel)
         describe = partial(self._describe, time.monotonic(), time_limit or TimeLimit(None))
         self._presence = presence.Presence(context, describe, pool.times.counts)
 
@@ -193,7 +193,7 @@ class ConsumerEngine(BaseEngine[D]):
         if self._share.is_alone or self._unsettled.are_due or self._upkeep.is_due or self._watch.until == 0:
             return False
         left = min(self._unsettled.left(), self._upkeep.collection_left, self._context.outages.pause())
-        return min(left, self._stops.left(), self._watch.until - time.monotonic()) > 0
+        return min(left, self._cancellations.left(), self._watch.until - time.monotonic()) > 0
 
     @property
     def _rests(self) -> bool:
@@ -237,7 +237,7 @@ class ConsumerEngine(BaseEngine[D]):
             claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
         elif settling is not None:
             settling = self._presence.beside(settling, self._name)
-        stopping = self._stops.look() if self._stops.left() <= early else None
+        stopping = self._cancellations.look() if self._cancellations.left() <= early else None
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
             results = yield from gather(settling, again, recovering, finding, planning, claiming, stopping)
@@ -279,7 +279,7 @@ class ConsumerEngine(BaseEngine[D]):
         if not messages:
             return
         admitted, refused = self._claimer.admit(messages)
-        self._stops.took(messages[-1])
+        self._cancellations.took(messages[-1])
         try:
             if refused:  # hand them back before one crashes this process, and behind others, or they come back at once
                 self._unsettled.add((message, oc.Released(behind=True)) for message in refused)
@@ -305,7 +305,7 @@ class ConsumerEngine(BaseEngine[D]):
 
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
-        stopping = None if self._stops.left() else self._stops.look()
+        stopping = None if self._cancellations.left() else self._cancellations.look()
         yield from gather(stopping, self._presence.report(self._name))  # neither is worth an outage
 
     def _settle_large(self) -> Effects[None]:
@@ -442,7 +442,7 @@ class ConsumerEngine(BaseEngine[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held
         seconds = min(seconds, self._upkeep.left(is_idle), self._unsettled.left(), self._context.outages.pause())
-        seconds = min(seconds, self._stops.left())
+        seconds = min(seconds, self._cancellations.left())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.collection_left, 1.0))

@@ -13,7 +13,7 @@ from delayq.model.delivery import Delivery, running
 from delayq.operations import results
 from delayq.operations.message_store import MessageStore
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.results import Found, Word
+from delayq.operations.results import Found, Status
 from delayq.runtime.bells_async import Bells
 from delayq.runtime.notice_async import Notice, belongs
 from delayq.transport import listener_async
@@ -31,7 +31,7 @@ class _Waiting:
 
     def __init__(self, message_id: str, token: str) -> None:
         self.waited = message_id, token
-        self.word: Word = "live"
+        self.status: Status = "live"
         self.error: ServerError | None = None
         self.notice = Notice()
 
@@ -69,7 +69,7 @@ class ResultWaits:
         while True:
             try:
                 found = await self._executor.execute(results.find(self._context, message_id, token))
-                if found.word == "gone" and self._store.defers:
+                if found.status == "gone" and self._store.defers:
                     info = await self._executor.execute(self._store.get(message_id))
                     found = found if info is None or info.state != "deferred" else DEFERRED
             except (LoginRefused, ServerTooOld):
@@ -80,7 +80,7 @@ class ResultWaits:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             left = until - time.monotonic()
-            if found.word != "live" or left <= 0:
+            if found.status != "live" or left <= 0:
                 return found
             self._refuse_handler(message_id)
             if found is DEFERRED:
@@ -96,7 +96,7 @@ class ResultWaits:
                 "may need its worker: use result(timeout=0), or send what follows with Ack(then=…)"
             )
 
-    async def wait(self, message_id: str, token: str, seconds: float) -> Word:
+    async def wait(self, message_id: str, token: str, seconds: float) -> Status:
         """Return what has become of a message once it has ended, or after `seconds`.
 
         Raises:
@@ -107,7 +107,7 @@ class ResultWaits:
         mine, until, closings = _Waiting(message_id, token), time.monotonic() + seconds, self._closings
         self._waiting[mine] = None
         try:
-            while mine.word == "live" and (left := until - time.monotonic()) > 0:
+            while mine.status == "live" and (left := until - time.monotonic()) > 0:
                 if closings != self._closings:
                     raise ServerUnreachable(f"queue {self._context.name} was closed while this waited for a result")
                 if self._watching.acquire(blocking=False):
@@ -121,9 +121,9 @@ class ResultWaits:
             del self._waiting[mine]
             for other in tuple(self._waiting)[:1]:  # which may have to watch now
                 other.notice.give()
-        if mine.word == "live" and mine.error is not None:
+        if mine.status == "live" and mine.error is not None:
             raise mine.error
-        return mine.word
+        return mine.status
 
     async def close(self) -> None:
         """End the waits, and close the blocked connections."""
@@ -141,7 +141,7 @@ class ResultWaits:
         """Look at what the calls wait for, until `mine` need not wait longer."""
         seen: list[str] = []
         look_at = 0.0
-        while mine.word == "live" and closings == self._closings and time.monotonic() < until:
+        while mine.status == "live" and closings == self._closings and time.monotonic() < until:
             try:
                 if not seen:
                     await self._executor.execute(self._context.opened())
@@ -153,7 +153,7 @@ class ResultWaits:
                 else:
                     seen, ids = await self._executor.execute(results.finished(self._context, seen))
                     await self._look(each for each in tuple(self._waiting) if each.waited[0] in ids)
-                if mine.word != "live":
+                if mine.status != "live":
                     return
                 await listener_async.wait(self._bells.listeners, min(look_at, until) - time.monotonic())
                 await self._bells.take_tokens()
@@ -171,12 +171,12 @@ class ResultWaits:
         await self._bells.listen(sources)
 
     async def _look(self, chosen: Iterable[_Waiting]) -> None:
-        waiting = [each for each in chosen if each.word == "live"]
+        waiting = [each for each in chosen if each.status == "live"]
         if not waiting:
             return
-        words = await self._executor.execute(results.look(self._context, [each.waited for each in waiting]))
-        for each, word in zip(waiting, words, strict=True):
+        statuses = await self._executor.execute(results.look(self._context, [each.waited for each in waiting]))
+        for each, status in zip(waiting, statuses, strict=True):
             each.error = None
-            if word != "live":
-                each.word = word
+            if status != "live":
+                each.status = status
                 each.notice.give()

@@ -46,6 +46,12 @@ def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:
     return _shown(shown.body, shown.kind == JSON, len(envelope.body))
 
 
+def payload_of_value(value: Any, whole: bool = False) -> dict[str, Any]:
+    """Return the same for what JSON holds, as the value of a task."""
+    body = msgspec.json.encode(value)
+    return _shown(body, True, len(body), whole)
+
+
 _UNREADABLE = {"text": "", "kind": "gone or unreadable", "size": None, "cut": False}
 
 

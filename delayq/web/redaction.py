@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.model.envelope import JSON, RAW, Envelope, nests_too_deep
+from delayq.model.envelope import FORMAT, JSON, RAW, Envelope, nests_too_deep
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import DeadRecord
+from delayq.model.result import TaskResult
 from delayq.web.forms import InvalidField
 from delayq.web.hidden_names import HiddenNames, TooMuch, is_value, opening, plain_name
 from delayq.web.json_redaction import JsonRedaction
@@ -86,6 +87,24 @@ class Redaction:
             reason=None if info.reason is None else self.text(info.reason),
             progress=None if info.progress is None else info.progress._replace(text=self.text(info.progress.text)),
         )
+
+    def result(self, result: TaskResult) -> TaskResult:
+        """Return the result of a task without hidden values in its arguments, its value and its error."""
+        if not self:
+            return result
+        return msgspec.structs.replace(
+            result,
+            arguments=None if result.arguments is None else self.value(result.arguments),
+            value=self.value(result.value),
+            error=result.error and result.error.shown(self.text),
+        )
+
+    def value(self, value: Any) -> Any:
+        """Return what JSON holds without hidden values; ``[redacted]`` if it is hidden as a whole."""
+        if not self:
+            return value
+        body = self._body(Envelope(FORMAT, JSON, msgspec.json.encode(value), 0))
+        return REDACTED if body is None else msgspec.json.decode(body)
 
     def hidden(self, info: MessageInfo) -> set[str]:
         """Return which of "payload" and "headers" have hidden values."""

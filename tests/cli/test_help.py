@@ -39,6 +39,7 @@ PLANNED = {
         "purge",
         "dead",
     ),
+    "result",
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *(
         "dead list",
@@ -73,6 +74,7 @@ PLANNED = {
 }
 SERVERLESS = {"init", "completion", "pipeline defer", "plan", "convert"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
+RUN_ELSEWHERE |= {"result"}  # in test_result.py, beside a consumer
 RUN_ELSEWHERE |= {"convert"}  # in test_convert.py
 RUN_ELSEWHERE |= {"dashboard"}  # in tests/web
 RUN_ELSEWHERE |= {"pipeline", *(f"pipeline {name}" for name in PIPELINE)}  # in tests/spark
@@ -194,7 +196,7 @@ def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: 
 
 def test_help_lists_the_commands_in_the_order_of_a_messages_life(invoke: Invoke):
     shown = invoke("--help").stdout.partition("\nOptions:")[2]
-    order = ["demo", "send", "peek", "show", "why", "reschedule", "cancel", "consume", "dead", "stats"]
+    order = ["demo", "send", "peek", "show", "why", "result", "reschedule", "cancel", "consume", "dead", "stats"]
     places = [shown.index(f"\n  {name} ") for name in order]
     assert places == sorted(places)
 

@@ -372,3 +372,16 @@ def test_schedule_with_results_does_not_change_at_each_start(queue: Queue):
     adding = task(queue, add, results=HOUR)
     first = queue.schedules.add("daily", "@daily", message=adding.message(1))
     assert queue.schedules.add("daily", "@daily", message=adding.message(1)) == first
+
+
+def test_foreign_header_of_results_hurts_only_its_message(queue: Queue, drain: Drain, monkeypatch: pytest.MonkeyPatch):
+    adding = task(queue, add, results=HOUR)
+    with monkeypatch.context() as patched:
+        patched.setattr("delayq.operations.encode.header_of_results", lambda *_: {"delayq-results": "1h"})
+        foreign = adding.send(1)
+    sents = [adding.send(2), adding.send(3)]
+    drain(queue, None)
+    assert [result(queue, each) for each in sents] == [3, 4]
+    with pytest.raises(NoResult):
+        result(queue, foreign)
+    assert queue.stats().acked == 3

@@ -122,6 +122,25 @@ def test_why_says_how_many_messages_are_ahead(queue: Queue, make: Make, now: Now
     assert told(queue) == "a has been due since <4s ago>, but waits behind others: 2 messages are due earlier"
 
 
+def test_why_estimates_when_the_messages_ahead_are_handed_out(make: Make, now: Now):
+    queue = make(shards=1)
+    queue.send_many([Outgoing("x", id=f"b{n}") for n in range(40)] + [Outgoing("x", id="a", delay=1)])
+    now.later(2)
+    assert queue.sample()
+    assert len(queue.receive(20)) == 20
+    assert told(queue).endswith("but waits behind others: 20 messages are due earlier")  # too early to tell
+    now.later(25)
+    assert len(queue.receive(1)) == 1
+    estimate = "at the rate of the last minutes, 0.84 per second, it is handed out at about <in 23.8s>"
+    assert told(queue) == (
+        f"a has been due since <26s ago>, but waits behind others: 19 messages are due earlier; {estimate}"
+    )
+    queue.send("x", id="c", delay=600)
+    assert told(queue, "c") == "c is not due until <in 10m>"
+    queue.pause()
+    assert "rate of the last minutes" not in told(queue)
+
+
 def test_why_says_when_the_rate_allows_the_next_message(narrow: Queue, now: Now):
     narrow.configure(rate="2/10s")
     narrow.send_many([Outgoing("x", id=name, delay=n) for n, name in enumerate("bcad")])
@@ -285,7 +304,7 @@ def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch)
     queue.why("a")
     assert trips == [4]
     queue.why("b")  # a ledger would know it
-    assert trips == [4, 4]
+    assert trips == [4, 4, 3]  # a result would, too
 
 
 def test_why_reads_the_consumers_only_when_a_message_runs(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):

@@ -47,6 +47,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "delayq.operations.manage": "removes a queue, which programs do not do",
     },
     "delayq.cli.show": {
+        "delayq.operations.explain": "the estimate without the sentence that it is part of",
+        "delayq.operations.results": "the result of this very message, if the login may read results",
         "delayq.operations.paging.behind": "a cursor for a time; pages of the face begin with another page's cursor",
     },
     "delayq.cli.top.command": {
@@ -117,6 +119,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "delayq.operations.encode.stored_retries": "reads the queue's retries once for all tasks",
         "delayq.operations.send.send_new": "says which messages are new without reading those that exist",
     },
+    "delayq.web.api.messages": {
+        "delayq.operations.results": "the result of this very message, if the login may read results",
+    },
     "delayq.web.consumer_rows": {
         "delayq.operations.inspect": "reads the ends of many leases in one round trip",
     },
@@ -150,6 +155,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "delayq.web.pages.configure": {
         "delayq.operations.configure.check": "checks a change without storing it",
+    },
+    "delayq.web.pages.message": {
+        "delayq.operations.results": "the result of this very message, if the login may read results",
     },
     "delayq.web.pages.queue_limits": {
         "delayq.operations.limit_use.MOST_KEYS": "with limit_use",

@@ -61,11 +61,13 @@ def sentence(
     ledger: Any = None,
     consumers: Any = (),
     stats: Any = None,
+    rate: float = 0.0,
     **more: Any,
 ) -> str:
     """The sentence, with each time replaced by its distance from now: <in 5s>."""
     standing = Standing(NOW, None, 0, 0, None, None, None)._replace(**more)
-    told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers, stats))
+    known = Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers, stats)
+    told = why(known._replace(rate=rate))
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", told)
 
 
@@ -154,6 +156,20 @@ IS_DUE = [
         f"{BUT} waits behind others: 1 message is due earlier",
     ),
     (sentence(DUE, earlier=12), f"{BUT} waits behind others: 12 messages are due earlier"),
+    (
+        sentence(DUE, earlier=1199, rate=4.0),
+        (
+            f"{BUT} waits behind others: 1,199 messages are due earlier; "
+            "at the rate of the last minutes, 4 per second, it is handed out at about <in 5m>"
+        ),
+    ),
+    (sentence(DUE, earlier=1, rate=4.0), f"{BUT} waits behind others: 1 message is due earlier"),
+    (sentence(DUE, earlier=10**9, rate=1e-9), f"{BUT} waits behind others: 1,000,000,000 messages are due earlier"),
+    (sentence(info("pending", due_at=at(60)), earlier=10, rate=1.0), "is not due until <in 1m>"),
+    (
+        sentence(info("pending", due_at=at(60)), earlier=119, rate=1.0),
+        "is not due until <in 1m>; at the rate of the last minutes, 1 per second, it is handed out at about <in 2m>",
+    ),
     (
         sentence(info("retry", due_at=at(-3), attempts=1, error="E"), paused_ms=NOW - 9000),
         f"has failed once, the last time with E, {NEXT} {BUT} the queue has been paused since <9s ago>",

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from delayq.cli import main
 from delayq.cli.dashboard import dashboard
 
-from delayq import Queue
+from delayq import Consumer, Queue, current_message
 from delayq.web.passwords import matches
 from tests.harness.servers import RedisServer
 
@@ -97,6 +97,28 @@ def test_named_fields_are_hidden(start: Start, queue: Queue):
     (path,) = set(re.findall(r'href="/([^"]*/queues/emails)"', httpx.get(url, timeout=120).text))
     page = unescape(httpx.get(f"{url}{path}/messages", timeout=120).text)
     assert '{"password":"[redacted]","pin":"[redacted]","name":"Ann"}' in page
+
+
+def test_named_fields_are_hidden_in_results_of_tasks(start: Start, queue: Queue):
+    @queue.task(results=60)
+    def sign_in(password: str) -> dict[str, str]:
+        message = current_message()
+        assert message is not None
+        if message.id == "fails":
+            raise ValueError(f"password={password}")
+        return {"password": password, "name": "Ann"}
+
+    for name in ("works", "fails"):
+        sign_in.options(id=name, max_retries=0).send("hunter2")
+    Consumer(queue).drain()
+    _, url = start("--redact", "password")
+    (path,) = set(re.findall(r'href="/([^"]*/queues/emails)"', httpx.get(url, timeout=120).text))
+    for name, told in (("works", '"name": "Ann"'), ("fails", "password= [redacted]")):
+        page = unescape(httpx.get(f"{url}{path}/messages/{name}", timeout=120).text)
+        answer = httpx.get(f"{url}api/v1/servers/{path.replace('%25', '%')}/messages/{name}", timeout=120)
+        assert told in page, page
+        assert answer.json()["result"]["arguments"] == {"password": "[redacted]"}
+        assert "hunter2" not in page + answer.text
 
 
 @pytest.mark.full

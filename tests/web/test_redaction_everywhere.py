@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from delayq import Outgoing, Queue, Topic
+from delayq import Consumer, Outgoing, Queue, Topic
 from delayq.model.envelope import Envelope
 from delayq.web import app
 from delayq.web.redaction import Redaction
@@ -69,9 +69,39 @@ class Stock:
             "job": [],
             "file": ["style.css"],
         }
+        self._run(queue, values)
         for number, value in enumerate(values):
             self._send(queue, number, value)
         self._publish(topic, values)
+
+    def _run(self, queue: Queue, values: Sequence[Any]) -> None:
+        """Run tasks with results: one returns its argument, others raise it, and are dead, gone or to be retried."""
+        with Queue(queue.name, redis=queue._executor.client) as known:
+
+            @known.task
+            def echo(kept: str, note: Any) -> Any:
+                return [kept, note]
+
+            @known.task
+            def fail(note: Any) -> None:
+                raise ValueError(text_of(note))
+
+            for number, value in enumerate(values):
+                arguments = {"kept": f"innocent {number}.", "note": value}
+                known.send(arguments, id=f"done-{number}", task="echo", results=60)
+                for name, retries in (("failed", 0), ("retried", 9), ("purged", 0)):
+                    options: dict[str, Any] = {
+                        "id": f"{name}-{number}",
+                        "task": "fail",
+                        "results": 60,
+                        "max_retries": retries,
+                    }
+                    known.send({"note": value}, **options)
+                self.names["id"] += [f"{each}-{number}" for each in ("done", "failed", "retried", "purged")]
+            Consumer(known).drain()
+        purged = [each for each in self.names["id"] if each.startswith("purged")]
+        assert set(map(queue.cancel, purged)) == {"cancelled"}
+        queue.collect_garbage()
 
     def _send(self, queue: Queue, number: int, value: Any) -> None:
         text = text_of(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,7 +15,9 @@ from delayq.errors import InvalidInput
 from delayq.model.event import NEWEST, PLACE, Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State
+from delayq.model.result import ResultStatus, TaskResult
 from delayq.model.text import is_foreign_id
+from delayq.operations import results
 from delayq.web import ledger_search, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
@@ -101,16 +103,66 @@ class Message(Answer):
     payload_base64: str | UnsetType = UNSET
 
 
+class ResultError(Answer):
+    """Why an attempt of a task failed.
+
+    Attributes:
+        type: of the exception, with its module unless that is builtins; may be empty.
+        text: of the exception.
+        traceback: up to 8 KiB of its end; may be empty.
+        reason: why the message died; empty if it did not.
+    """
+
+    type: str
+    text: str
+    traceback: str
+    reason: str
+
+
+class Result(Answer):
+    """The result of a task: how it ended, or failed for now.
+
+    Attributes:
+        status: "done", "dead", "expired", or "retry" after an attempt that failed while retries are left.
+        task: the task's name; null if it is unknown.
+        arguments: those of the call, or null.
+        value: what the task returned; null unless it is done.
+        error: of the last attempt that failed, or null.
+        created_at: when the message was sent, or null.
+        started_at: when the message was first handed out, or null.
+        last_attempted_at: when it was last handed out, or null.
+        finished_at: when it ended; null for "retry".
+        kept_until: when the result expires.
+        attempts: the number of attempts.
+        consumers: the names of those that ran it, in order.
+    """
+
+    status: ResultStatus
+    task: str | None
+    arguments: Any
+    value: Any
+    error: ResultError | None
+    created_at: dt.datetime | None
+    started_at: dt.datetime | None
+    last_attempted_at: dt.datetime | None
+    finished_at: dt.datetime | None
+    kept_until: dt.datetime | None
+    attempts: int
+    consumers: list[str]
+
+
 class Explained(Answer):
-    """A message, and why it has not been delivered.
+    """A message, why it has not been delivered, and the result of its task.
 
     Attributes:
         message: null if it is gone.
         why: a sentence that says why it has not been delivered, or what happened to it.
+        result: null if none is kept, or not yet; if the message is gone, that of the latest one with this id.
     """
 
     message: Message | None
     why: str
+    result: Result | None
 
 
 class MessagePage(Answer):
@@ -287,20 +339,22 @@ async def search_messages(request: Request, query: SearchQuery) -> Found:
 
 
 async def get_message(request: Request) -> Explained:
-    """Return a message with its payload, and why it has not been delivered.
+    """Return a message with its payload, why it has not been delivered, and the result of its task.
 
-    A message that is gone is described as long as the queue's ledger has entries for it.
+    A message that is gone is described as long as its task's result is kept, or the queue's ledger has entries for it.
     """
     queue, message_id = await path_params.queue_of(request), _id(request)
     info = await queue.get(message_id)
+    result = await queue.execute(results.seen, message_id, info)
     events, after = ([], "") if info is not None else await _look(request, NEWEST)
-    if info is None and not events and not after:
+    if info is None and result is None and not events and not after:
         raise HTTPException(404, f"Queue {queue.name} has no message {message_id}.")
     redaction, ledger = render.redaction(request), events[::-1] or None
-    why = await ledger_search.why(queue, message_id, ledger, redaction) if info or events else None
+    is_known = info is not None or result is not None or events
+    why = await ledger_search.why(queue, message_id, ledger, redaction) if is_known else None
     unknown = f"{message_id} is not in queue {queue.name}; the ledger is long: request the message's history."
     seen = None if info is None else _message(info, redaction)
-    return Explained(message=seen, why=why or unknown)
+    return Explained(message=seen, why=why or unknown, result=None if result is None else _result(result, redaction))
 
 
 async def get_history(request: Request, query: HistoryQuery) -> History:
@@ -336,6 +390,12 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     fields |= {"group": info.group}
     fields["progress"] = None if shown.progress is None else of(HandlerProgress, shown.progress)
     return of(Message, shown, headers=header_values(shown.headers), **fields)
+
+
+def _result(result: TaskResult, redaction: Redaction) -> Result:
+    shown = redaction.result(result)
+    error = None if shown.error is None else of(ResultError, shown.error)
+    return of(Result, shown, error=error, consumers=list(shown.consumers))
 
 
 OPERATIONS = [

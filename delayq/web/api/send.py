@@ -15,6 +15,7 @@ from starlette.requests import Request
 from delayq.aio import Queue
 from delayq.errors import PayloadNotSerializable, PayloadTooLarge
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.result import header_of_results
 from delayq.model.task_name import header_of
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params
@@ -25,6 +26,7 @@ from delayq.web.api.values import (
     Given,
     HeaderValues,
     Moment,
+    Results,
     Retries,
     Seconds,
     Timeout,
@@ -65,6 +67,7 @@ class NewMessage(Given):
         unique_for_seconds: how long no other send with this field may use the same `id`.
         timeout_seconds: the time limit of each run; null for the consumer's limit.
         task: the task to run; the payload is then an object of its arguments.
+        results_seconds: how long the result of the task is kept after its end; null to keep none.
     """
 
     payload: msgspec.Raw | UnsetType = UNSET
@@ -79,6 +82,7 @@ class NewMessage(Given):
     unique_for_seconds: Seconds | None = None
     timeout_seconds: Timeout | None = None
     task: str | None = None
+    results_seconds: Results | None = None
 
 
 class NewMessages(Given):
@@ -244,6 +248,8 @@ def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
         payload = required_payload(given.payload, given.payload_base64)
         with field("task"):
             header_of(given.task, payload)
+        with field("results_seconds"):
+            header_of_results(given.results_seconds, given.task)
         options = arguments(given, "payload", "payload_base64", "headers")
         return Outgoing(payload, headers=headers_of(given.headers) or None, **options)
 

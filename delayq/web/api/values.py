@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import FORMAT, JSON, RAW, Envelope, Headers, check_header_names, open_body
-from delayq.model.units import MAX_LEASE_MS, delay_ms, timestamp_ms
+from delayq.model.units import MAX_LEASE_MS, MAX_PAUSE_MS, delay_ms, timestamp_ms
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
 
@@ -42,6 +42,7 @@ HeaderValues: TypeAlias = dict[str, str | int | float | bool | Base64 | None]
 
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
 Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=MAX_LEASE_MS / 1000)]
+Results: TypeAlias = Annotated[float, Meta(ge=0.001, le=MAX_PAUSE_MS / 1000)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
 Moment: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]

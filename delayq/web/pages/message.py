@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -16,8 +17,9 @@ from delayq.model.envelope import JSON
 from delayq.model.event import NEWEST, PLACE
 from delayq.model.text import is_foreign_id
 from delayq.model.units import from_ms
+from delayq.operations import results
 from delayq.web import ledger_search, path_params, render, tab_counts
-from delayq.web.payloads import payload_of
+from delayq.web.payloads import payload_of, payload_of_value
 from delayq.web.routes import VIEW, Page
 
 MOST_NAME = 64  # characters of an id in a file name
@@ -26,25 +28,28 @@ LOOK_SECONDS = 0.05
 
 
 async def message(request: Request) -> Response:
-    """Show a message; for one that is gone, what the ledger knows."""
+    """Show a message and the result of its task; for one that is gone, what the ledger knows."""
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     if is_foreign_id(message_id):
         raise HTTPException(404, f"{message_id} is not an id that delayq can show: another program has written it.")
     info, redaction = await queue.get(message_id), render.redaction(request)
     shown = None if info is None else redaction.info(info)
+    result = await queue.execute(results.seen, message_id, info)
     is_whole = request.query_params.get("whole") == "1"
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
-    is_open = info is None and not events and link  # the search in the ledger is not finished
+    is_open = not (info or result or events) and link  # the search in the ledger is not finished
     why = f"{message_id} is not in queue {queue.name}; the ledger is long: search further back" if is_open else None
     return render.page(
         request,
         "message.html",
-        404 if info is None and not events and not link else 200,
+        200 if info or result or events or link else 404,
         id=message_id,
         info=shown,
         why=why or await ledger_search.why(queue, message_id, events[::-1], redaction),
         payload=None if info is None or shown is None else payload_of(info, shown, is_whole),
+        result=None if result is None else redaction.result(result),
+        texts_of=partial(payload_of_value, whole=is_whole),
         is_whole=is_whole,
         has_ledger=(await queue.configuration()).events is not None,
         counts=(await tab_counts.count(queue))[1],

@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0  # after a hand-out, and then between two looks
 D = TypeVar("D", bound=Delivery)
 
 
-class StopWatch(Generic[D]):
+class CancellationWatch(Generic[D]):
     """Looks once a second for deliveries to stop, from a second after the hand-out of the oldest one on.
 
     So consumers whose handlers take less than a second never look. A look is an EXISTS per shard, in a round trip that
