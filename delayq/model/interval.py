@@ -22,10 +22,10 @@ class Interval:
         self._clock = clock
         self._next = clock()
 
-    def due(self) -> bool:
-        """Return whether the duty is due; if so, it is next due `seconds` from now."""
+    def due(self, early: float = 0.0) -> bool:
+        """Return whether the duty is due within `early` seconds; if so, it is next due `seconds` from now."""
         now = self._clock()
-        if now < self._next:
+        if now < self._next - early:
             return False
         self._next = now + self._seconds
         return True

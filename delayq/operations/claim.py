@@ -24,6 +24,8 @@ from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 from delayq.protocol.replies import Claimed
 
+MISSED_CLAIMS = 8  # without an expectation, after one that was wrong
+
 D = TypeVar("D", bound=Delivery)
 
 
@@ -83,6 +85,34 @@ class ClaimNames:
         self._open.pop(shard, None)
 
 
+class NextMessages:
+    """The message that each shard is expected to hand out next, to a consumer that claims one message at a time.
+
+    Its envelope is fetched in the round trip of that claim. While other consumers take most of the expected messages,
+    only some claims look for the next one.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[QueueCommands, str] = {}
+        self._resting = 0  # claims that do not look
+
+    def take(self, scripts: QueueCommands) -> str:
+        """Return the id of the message that a shard is expected to hand out now, or ""."""
+        return self._ids.pop(scripts, "")
+
+    def look(self, scripts: QueueCommands) -> list[Command[Any]]:
+        """Return the call that looks for the message after the one that is claimed, if it is time for that."""
+        self._resting = max(0, self._resting - 1)
+        return [] if self._resting else [scripts.page("ready", 1)]
+
+    def note(self, scripts: QueueCommands, found: Claimed, expected: str, seen: Sequence[Any]) -> None:
+        """Note what a claim has brought, and what the look beside it has seen; large messages are not expected."""
+        if expected and found.ids != [expected]:
+            self._resting = MISSED_CLAIMS
+        elif found.ids and not found.has_large and seen and isinstance(seen[0], list) and seen[0]:
+            self._ids[scripts] = seen[0][0]
+
+
 def claim(
     context: QueueContext,
     make: Callable[..., D],
@@ -92,6 +122,7 @@ def claim(
     expected: Sequence[str] = (),
     consumer: str = "",
     names: ClaimNames | None = None,
+    following: NextMessages | None = None,
 ) -> Operation[Batch]:
     """Promote due messages and hand out up to `limit` of all shards, with a lease of `lease` ms.
 
@@ -110,6 +141,7 @@ def claim(
     Args:
         consumer: the name of the consumer.
         names: of its claims; None for claims that cannot be repeated.
+        following: what is expected next if it claims one message at a time; a claim of one message fills it.
     """
     if context.wishes.left:
         yield from configure.declare(context)
@@ -125,7 +157,8 @@ def claim(
             share = limit - len(taken.messages)
             if taken.is_full or share <= 0 < limit:
                 break
-            asking = _Asking(context.watch, scripts, min(share, MAX_IDS), lease, consumer, names)
+            after = following if share == 1 else None
+            asking = _Asking(context.watch, scripts, min(share, MAX_IDS), lease, consumer, names, after)
             yield from taken.take_from(asking, recovering, awaited.get(scripts, ""))
     except DelayqError:
         if taken.is_empty:
@@ -271,10 +304,18 @@ class _Asking:
 
     Attributes:
         asked: when the lease may have begun, by `lease_now`.
+        following: what is expected after it; None if nothing is.
     """
 
     def __init__(
-        self, watch: Watch, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None
+        self,
+        watch: Watch,
+        scripts: QueueCommands,
+        limit: int,
+        lease: int,
+        consumer: str,
+        names: ClaimNames | None,
+        following: NextMessages | None,
     ) -> None:
         self._args = (limit, lease, consumer)
         self._watch = watch
@@ -283,6 +324,7 @@ class _Asking:
         self.lease = lease
         self._names = names
         self.takes_some = limit > 0
+        self.following = following
         self.asked = 0.0
 
     def command(self) -> Command[Claimed]:
@@ -313,16 +355,21 @@ def _hand_out(
     context: QueueContext, asking: _Asking, recovering: bool, expected: str
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
-    scripts = asking.scripts
+    scripts, following = asking.scripts, asking.following
     if context.claims.late:
         late_claims.check_shard(context, scripts)
+    if following is not None:
+        expected = expected or following.take(scripts)
     calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
-    if expected:
-        *before, reply, envelopes = yield [*calls, scripts.envelopes([expected])]
-    else:
-        (*before, reply), envelopes = (yield calls), None
+    fetching: list[Command[Any]] = [scripts.envelopes([expected])] if expected else []
+    looking = following.look(scripts) if following is not None else []
+    replies = yield [*calls, *fetching, *looking]
+    *before, reply = replies[: len(calls)]
+    envelopes = replies[len(calls)] if expected else None
     found = asking.answered(reply)
+    if following is not None and isinstance(found, Claimed):
+        following.note(scripts, found, expected, replies[len(calls) + len(fetching) :])
     if recovering and isinstance(before[0], int):
         context.sweeps.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)

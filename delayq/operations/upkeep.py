@@ -104,9 +104,11 @@ class ConsumerUpkeep:
         yield from self._schedules.restore()
         return has_more
 
-    def collection(self) -> tuple[Operation[int | None], Operation[garbage.Found]] | tuple[None, None]:
-        """Return the parts of a collection if the next claim includes one."""
-        if not self._collection.due():
+    def collection(
+        self, early: float = 0.0
+    ) -> tuple[Operation[int | None], Operation[garbage.Found]] | tuple[None, None]:
+        """Return the parts of a collection if the next claim includes one: it is due within `early` seconds."""
+        if not self._collection.due(early):
             return None, None
         return recover(self._context), garbage.find(self._context)
 

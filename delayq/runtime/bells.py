@@ -73,7 +73,7 @@ class Bells:
         if not pool.has_outcomes:
             behind = pool.is_behind
             seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
-            listener.wait(listeners, seconds, signal.woken)
+            listener.wait(listeners, seconds, signal.woken, wait.is_exact)
             if behind and not pool.has_outcomes:
                 pool.hasten()
         signal.is_awaited = False

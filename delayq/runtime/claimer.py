@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from delayq.log import log_of
 from delayq.model.delivery import Delivery
-from delayq.operations.claim import Batch, ClaimNames, claim
+from delayq.operations.claim import Batch, ClaimNames, NextMessages, claim
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import MAX_IDS
@@ -23,13 +23,14 @@ class Claimer(Generic[D]):
     Args:
         name: of the consumer.
         make_message: turns a delivery into a message.
+        is_alone: whether no other queue shares the handlers; otherwise, most claims are of one message.
 
     Attributes:
         keyless: messages that failed at once, because their key could not be computed: no worker has seen them.
     """
 
     def __init__(
-        self, context: QueueContext, name: str, make_message: Callable[..., D], leases: LeaseKeeper[D]
+        self, context: QueueContext, name: str, make_message: Callable[..., D], leases: LeaseKeeper[D], is_alone: bool
     ) -> None:
         self.keyless = 0
         self._context = context
@@ -37,6 +38,7 @@ class Claimer(Generic[D]):
         self._make_message = make_message
         self._leases = leases
         self._names = ClaimNames()
+        self._following = None if is_alone else NextMessages()
         self._isolation: PoisonIsolation[D] = PoisonIsolation(leases.lease_ms / 1000)
 
     def limit(self, room: int) -> int:
@@ -45,8 +47,10 @@ class Claimer(Generic[D]):
 
     def claim(self, limit: int, expected: Sequence[str]) -> Operation[Batch]:
         """Claim up to `limit` messages; see `claim`."""
-        lease = self._leases.lease_ms
-        return claim(self._context, self._make_message, limit, lease, False, expected, self._name, self._names)
+        lease, following = self._leases.lease_ms, self._following
+        return claim(
+            self._context, self._make_message, limit, lease, False, expected, self._name, self._names, following
+        )
 
     def admit(self, messages: list[D]) -> tuple[list[D], list[D]]:
         """Hold messages that were claimed; return those that may run, and the suspects to hand back."""

@@ -52,6 +52,9 @@ class WakeSignal:
 
     def wake_from_anywhere(self) -> None:
         """End the wait, from any thread."""
+        if threading.get_ident() == self._thread:
+            self.wake()
+            return
         with contextlib.suppress(RuntimeError):  # the event loop is closed, so nothing waits
             self._events.call_soon_threadsafe(self.wake)
 
@@ -59,10 +62,7 @@ class WakeSignal:
         """End the wait if there is one, because of an outcome: a driver at work finds outcomes by itself."""
         if self.is_awaited:
             self.is_awaited = False  # once is enough
-            if threading.get_ident() == self._thread:
-                self.wake()
-            else:
-                self.wake_from_anywhere()
+            self.wake_from_anywhere()
 
     def clear(self) -> bool:
         """Return whether the wait was ended, and reset that."""

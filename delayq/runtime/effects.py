@@ -16,11 +16,13 @@ class WaitForWork(NamedTuple):
 
     Attributes:
         sources: listen on these from now on; empty to change nothing.
+        is_exact: whether a message may be late if it ends a millisecond late.
     """
 
     seconds: float
     listening: bool = False
     sources: Sequence[Source] = ()
+    is_exact: bool = True
 
 
 class WakeReason(NamedTuple):

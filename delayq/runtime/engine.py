@@ -45,6 +45,7 @@ from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import BellSource
 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
+EARLY_SECONDS = 0.5  # how early one queue of several does what is due every second, in an exchange that it makes anyway
 
 D = TypeVar("D", bound=Delivery)
 
@@ -123,7 +124,7 @@ class ConsumerEngine(BaseEngine[D]):
         super().__init__(context, leases, pool, unsettled, most, queue=context.name)
         self._name = name
         self._share = share
-        self._claimer = Claimer(context, name, make_message, leases)
+        self._claimer = Claimer(context, name, make_message, leases, share.is_alone)
         self._known = Known()
         self._slept = Slept()
         self._watch = NO_WATCH  # until when the server need not be asked while there is no room
@@ -227,15 +228,16 @@ class ConsumerEngine(BaseEngine[D]):
         settling = settle(context, settled, self._name) if settled else None
         again = settle_each(context, repeated, self._name) if repeated else None
         recovering = finding = planning = claiming = None
+        early = 0.0 if self._share.is_alone else EARLY_SECONDS
         if limit is not None:
-            recovering, finding = self._upkeep.collection()
+            recovering, finding = self._upkeep.collection(early)
             if known.has_all or not limit:  # otherwise the next turn comes at once
                 planning = idle.plan_sleep(context, self._name, FALLBACK_MS, known.is_blocked)
             expected, self._slept = self._slept.expected if limit else (), Slept()
             claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
         elif settling is not None:
             settling = self._presence.beside(settling, self._name)
-        stopping = None if self._cancellations.left() else self._cancellations.look()
+        stopping = self._cancellations.look() if self._cancellations.left() <= early else None
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
             results = yield from gather(settling, again, recovering, finding, planning, claiming, stopping)
@@ -270,7 +272,7 @@ class ConsumerEngine(BaseEngine[D]):
         until = time.monotonic() + FALLBACK_MS / 1000
         if sleep is not None:
             self._watch = sleep
-        elif not time.monotonic() < self._watch.until < until:  # its promise to wake for the others holds
+        elif not (self._watch.for_event and time.monotonic() < self._watch.until < until):  # its promise to wake holds
             self._watch = NO_WATCH._replace(until=until)
 
     def _take(self, messages: list[D]) -> Effects[None]:
@@ -445,7 +447,7 @@ class ConsumerEngine(BaseEngine[D]):
         if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.collection_left, 1.0))
         sources = [BellSource(shard.keys.bell) for shard in self._context.shards] if has_room else ()
-        woken = yield WaitForWork(seconds, True, sources)
+        woken = yield WaitForWork(seconds, True, sources, is_exact=has_room)
         called = sleep.for_event or woken.disturbed or woken.token
         if woken.token:
             self._known, self._watch = known._replace(rests=False), NO_WATCH

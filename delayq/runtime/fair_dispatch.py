@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -57,6 +58,9 @@ class FairDispatcher:
     Nothing that happens for each message looks at all lanes: sums are kept up to date, and lanes that had no room wait
     in a queue; each change looks at the first.
 
+    While enough other lanes have waiting messages, a lane that has begun one has no room for the first half of the
+    time until its next turn. If the message ends within this time, one round trip settles it and claims the next one.
+
     Args:
         concurrency: the number of permits.
         weights: of the lanes, in the order of the queues.
@@ -88,6 +92,8 @@ class FairDispatcher:
         self._running = self._asked = self._contending = 0  # permits in use, permits promised, and weights of rivals
         self._refused = 0  # lanes that wait for room, as a set of bits
         self._after_woken = 0  # where the next look at them begins
+        self._turns = 0  # permits given so far
+        self._patient: list[tuple[int, int]] = []  # a heap: until which turn lanes have no room, and their numbers
         self._resting = 0  # lanes that have found nothing since the last change
         self._called = -1  # the change after which all others were called to look again
         self.changes = 0  # messages that came, ended or were settled: each may have sent others
@@ -104,6 +110,8 @@ class FairDispatcher:
         counted = lane.counted
         rivals = self._contending - counted.contending  # their weight
         if self._strict and self._backlogged & ((1 << lane.number) - 1):
+            return 0, 0
+        if self._turns < lane.patient_until and lane.running and not lane.waiting:
             return 0, 0
         free = self._concurrency - self._running - (self._asked - counted.asked)
         own = everybody = 1
@@ -144,14 +152,38 @@ class FairDispatcher:
         while self._running < self._concurrency and self._scheduler.ready and self._left() and not self.is_closed:
             lane = self.lanes[self._scheduler.next()]
             self._started += 1
+            self._turns += 1
             lane.begin()
             begun.add(lane)
         if self._strict:
             self._give_way()
+        elif begun:
+            self._be_patient(begun)
         for lane in begun:
             if lane.is_refused and not self._woken(lane):
                 self.refuse(lane, True)
         self._wake_refused()
+
+    def _be_patient(self, begun: set[QueueLane[Any]]) -> None:
+        """Let lanes that have begun a message wait with the next claim, and end the waits that took long enough."""
+        patient = self._patient
+        if self._scheduler.ready.bit_count() < self._concurrency:  # permits would soon be left over
+            ending, self._patient = patient, []
+        else:
+            ending = []
+            for lane in begun:
+                turns = self._contending // (2 * lane.weight)
+                if turns > self._concurrency:  # otherwise its message would hardly end in time
+                    lane.patient_until = self._turns + turns
+                    heapq.heappush(patient, (lane.patient_until, lane.number))
+            while patient and patient[0][0] <= self._turns:
+                ending.append(heapq.heappop(patient))
+        for until, number in ending:
+            lane = self.lanes[number]
+            if lane.patient_until == until:  # otherwise it has begun another message since
+                lane.patient_until = 0
+                if lane.is_refused and lane not in begun:
+                    self._woken(lane)
 
     def _wake_refused(self) -> None:
         """Wake the next lanes that have room: by priority, or in turn.
@@ -247,6 +279,7 @@ class QueueLane(Generic[D]):
         is_full: the last claim filled all its room, so there may be more messages.
         is_refused: it had no room when it asked.
         counted: what of it is in the dispatcher's sums.
+        patient_until: while its message runs, it claims no other before this turn.
         handed_back: messages to hand back unstarted.
         start: starts a message; called on any thread, and must not wait.
         wake: lets the lane's loop look for messages and outcomes; also called on any thread.
@@ -262,6 +295,7 @@ class QueueLane(Generic[D]):
         self.is_refused = False
         self.counted = Counted()
         self.seconds: float | None = None
+        self.patient_until = 0
         self.looked, self.found_nothing = 0, -1
         self._dispatcher = dispatcher
         self._room = 0
@@ -307,6 +341,8 @@ class QueueLane(Generic[D]):
             settled: there were outcomes.
             keyless: messages among `handled` that never had a permit, though `most` counts them.
         """
+        if not (self._room or claimed or settled or failed or keyless):
+            return  # it had nothing to report
         with self._dispatcher.lock:
             self.asked = 0
             if self._room or failed:  # a lane without room has learned nothing

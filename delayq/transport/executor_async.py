@@ -17,13 +17,12 @@ from delayq.errors import ServerUnreachable
 from delayq.model import server_guard
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients_async, trampoline
+from delayq.transport import clients_async, polling, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
 from delayq.transport.executor_base import ExecutorBase
 from delayq.transport.fast_stream import stream_of
 from delayq.transport.loop_bound import LoopBound
-from delayq.transport.polling import PollBudget
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import translate
 
@@ -54,7 +53,7 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
     def _forget(self) -> None:
         self._client = self._cluster = None
         self._script_cache = ScriptCache()
-        self._poll_budget = PollBudget()
+        self._poll_budget = polling.PollBudget()
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
 
@@ -82,6 +81,8 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
                     await clients_async.check_server(client)
                     if self._lock is lock:  # otherwise it was closed meanwhile, and another task may be connecting
                         self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
+                        if not isinstance(client, RedisCluster):
+                            self._poll_budget = polling.budget_of(client.connection_pool)
                         self._client = client
                 except (RedisError, RedisClusterException) as error:
                     heed_cancels(asked)

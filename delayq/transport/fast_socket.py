@@ -216,7 +216,7 @@ class FastSocketPool:
         self._keep = keep
         self._lost = lost
         self._idle: list[FastSocket] = []
-        self._budget = PollBudget()
+        self._budget = polling.budget_of(pool)
 
     def take(self, repeats: bool, began: float) -> FastSocket:
         """Lend a socket, to be used or closed.

@@ -165,11 +165,13 @@ async def _release(node: Any, connection: Any) -> None:
         give_back(node, connection)
 
 
-async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:
+async def wait(
+    bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None, is_exact: bool = True
+) -> None:
     """Return when a bell may have rung, when `wake` is done, or after `seconds`.
 
-    The timers of event loops count in milliseconds and end late. So this one ends early, and the rest of the time
-    passes in turns of the event loop, in which others have theirs.
+    The timers of event loops count in milliseconds and end late. So this one ends early if it must be exact, and the
+    rest of the time passes in turns of the event loop, in which others have theirs.
     """
     if any(bell.cannot_block for bell in bells):
         seconds = min(seconds, POLL_SECONDS)
@@ -177,11 +179,11 @@ async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Futu
     sources: set[asyncio.Future[Any]] = {bell.reading for bell in bells if bell.reading is not None}
     if wake is not None:
         sources.add(wake)
-    coarse = max(0.0, seconds - TICK_SECONDS)
+    coarse = max(0.0, seconds - TICK_SECONDS if is_exact else seconds)
     if sources:
         await asyncio.wait(sources, timeout=coarse, return_when=asyncio.FIRST_COMPLETED)
     else:
         await asyncio.sleep(coarse)
-    while time.monotonic() < until and not any(each.done() for each in sources):
+    while is_exact and time.monotonic() < until and not any(each.done() for each in sources):
         give_way()
         await asyncio.sleep(0)

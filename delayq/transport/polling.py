@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
 
 SECONDS = 0.0002
 """How long a call polls. A server on this machine answers within it, one across a network rarely does."""
@@ -20,7 +22,7 @@ give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class PollBudget:
-    """The time for which the calls to one server may still poll in vain; threads share it.
+    """The time for which the calls to one server may still poll in vain; threads, queues and topics share it.
 
     A call that slept says nothing about the next one, because waking up takes longer than many scripts. So the budget
     grows with each reply that came in time, and slowly by itself: now and then, a call tries whether it can be in time.
@@ -39,3 +41,13 @@ class PollBudget:
     def note(self, in_time: bool) -> None:
         """Note whether the replies to a call that polled came in time."""
         self._left += _EARNED if in_time else -SECONDS
+
+
+_budgets: WeakValueDictionary[tuple[Any, ...], PollBudget] = WeakValueDictionary()
+
+
+def budget_of(pool: Any) -> PollBudget:
+    """Return the budget for the server of a connection pool: with one for each queue, many would poll all the time."""
+    settings = pool.connection_kwargs
+    server = settings.get("path"), settings.get("host"), settings.get("port"), getattr(pool, "service_name", None)
+    return _budgets.setdefault(server, PollBudget())

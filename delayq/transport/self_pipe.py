@@ -13,6 +13,7 @@ class SelfPipe:
         self._read, self._write = socket.socketpair()
         self._read.setblocking(False)
         self._write.setblocking(False)
+        self._is_rung = False  # a second byte would say nothing more, and cost a call of the system
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable."""
@@ -20,15 +21,20 @@ class SelfPipe:
 
     def ring(self) -> None:
         """Wake the waiting thread, now or when it waits next; does nothing once closed."""
-        with contextlib.suppress(OSError):  # full of unanswered calls, or closed
+        if self._is_rung:
+            return
+        self._is_rung = True
+        with contextlib.suppress(OSError):  # closed
             self._write.send(b".")
 
     def clear(self) -> bool:
-        """Forget the calls so far; return whether there were any."""
+        """Forget the calls so far; return whether there were any. Look afterwards for what they announce."""
         try:
             return bool(self._read.recv(4096))
         except BlockingIOError:
             return False
+        finally:
+            self._is_rung = False  # only now: the read may have taken the byte of a call that came before it
 
     def close(self) -> None:
         """Close the pair."""

@@ -33,6 +33,14 @@ def claim(queue: Queue, *expected: str, limit: int = 10) -> claim_module.Batch:
     return queue._executor.execute(steps)
 
 
+def next_one(queue: Queue, following: claim_module.NextMessages) -> Message:
+    """Claim one message, as one queue of several does."""
+    steps = claim_module.claim(queue._context, partial(Message, queue), 1, 30_000, following=following)
+    (message,) = queue._executor.execute(steps).messages
+    assert isinstance(message, Message)
+    return message
+
+
 @pytest.fixture
 def queue(any_client: redis.Redis) -> Queue:
     queue = Queue("lone", redis=any_client)
@@ -113,3 +121,48 @@ def test_idle_consumer_handles_a_lone_message_after_one_trip(
     consumer.stop()
     assert not any(trip[0] == "MGET" for trip in trips.seen), trips.seen
     assert any({"ready_to_unack", "MGET"} <= set(trip) for trip in trips.seen), trips.seen
+
+
+CLAIM = ["pending_to_ready", "ready_to_unack"]
+
+
+def test_claims_of_one_message_expect_the_next_one(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        queue.send(name, id=name)
+    trips, following = Trips(queue, monkeypatch), claim_module.NextMessages()
+    assert [next_one(queue, following).payload for _ in "abc"] == ["a", "b", "c"]
+    assert trips.seen == [[*CLAIM, "ZRANGE"], ["MGET"], [*CLAIM, "MGET", "ZRANGE"], [*CLAIM, "MGET", "ZRANGE"]]
+
+
+def test_consumer_whose_next_message_was_taken_stops_expecting_for_a_while(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number:02}" for number in range(12)]
+    for name in names:
+        queue.send(name, id=name)
+    following = claim_module.NextMessages()
+    assert next_one(queue, following).id == "00"
+    assert queue.receive(1)[0].id == "01"  # another consumer
+    trips = Trips(queue, monkeypatch)
+    assert [next_one(queue, following).payload for _ in range(10)] == names[2:]
+    wrong, alone = [[*CLAIM, "MGET", "ZRANGE"], ["MGET"]], [[*CLAIM], ["MGET"]]
+    assert trips.seen == [*wrong, *7 * alone, [*CLAIM, "ZRANGE"], ["MGET"], [*CLAIM, "MGET", "ZRANGE"]]
+
+
+def test_next_message_that_is_replaced_or_cancelled_is_not_run(queue: Queue) -> None:
+    for name in "abc":
+        queue.send(name, id=name)
+    following = claim_module.NextMessages()
+    next_one(queue, following)
+    queue.cancel("b")
+    queue.send("new", id="c", on_conflict="replace")
+    assert (next_one(queue, following).payload, queue.stats().dead) == ("new", 0)
+
+
+def test_large_message_is_not_expected(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.send("a", id="a")
+    queue.send("b" * 900_000, id="b")
+    trips, following = Trips(queue, monkeypatch), claim_module.NextMessages()
+    next_one(queue, following)
+    assert len(next_one(queue, following).payload) == 900_000
+    assert [*CLAIM, "ZRANGE"] in trips.seen[2:]

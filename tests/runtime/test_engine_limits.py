@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -112,7 +113,7 @@ class Waits:
     def clock(self) -> float:
         return self.now_ms
 
-    def wait(self, bells: Sequence[listener.BellListener], seconds: float, *others: int) -> None:
+    def wait(self, bells: Sequence[listener.BellListener], seconds: float, *others: Any) -> None:
         self.asked.append(seconds)
         self._wait(bells, seconds, *others)
         self.now_ms += 200

@@ -1,9 +1,10 @@
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from delayq.transport import polling
-from delayq.transport.polling import PollBudget
+from delayq.transport.polling import PollBudget, budget_of
 
 PAUSE = 0.00002  # between two calls
 
@@ -50,3 +51,13 @@ def test_calls_poll_again_soon_after_the_server_was_slow():
     assert budget.allows(now + 0.06)
     budget.note(in_time=True)
     assert budget.allows(now + 0.06)
+
+
+def test_queues_on_one_server_share_a_budget():
+    """With one for each queue, 200 queues of a consumer would poll in vain most of the time."""
+    first, second, other = (
+        redis.ConnectionPool.from_url(f"redis://127.0.0.1:{port}/{number}") for number, port in enumerate((1, 1, 2))
+    )
+    budget = budget_of(first)
+    assert budget_of(second) is budget
+    assert budget_of(other) is not budget

@@ -28,7 +28,13 @@ class Belfry:
         self._server = server
         self._blocked: dict[str, list[Blocked]] = defaultdict(list)
 
-    def wait(self, bells: Sequence[Bell], seconds: float, wakeup: Wakeup | None = None) -> None:
+    def wait(
+        self,
+        bells: Sequence[Bell],
+        seconds: float,
+        wakeup: Wakeup | None = None,
+        is_exact: bool = True,  # noqa: ARG002  # all waits are
+    ) -> None:
         """Wait like `delayq.transport.listener.wait`."""
         if seconds <= 0 or any(bell.has_token for bell in bells) or (wakeup is not None and wakeup.is_set):
             return
