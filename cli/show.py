@@ -286,7 +286,7 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     ended = info.attempts - (info.state == "unack")
     is_usual = info.retries_used == min(ended, info.max_retries or 0)  # not after a requeue or RetryAfter(counts=False)
     size = "gone or unreadable" if info.body is None else f"({plural(len(info.body), 'byte')})"
-    expected = queue.execute(explain.expected, info.id) if info.state in WAITING else None
+    expected = queue.execute(explain.expected, info.id) if info.state in DELIVERABLE else None
     return [
         *(("id", info.id), ("queue", info.queue), ("state", state)),
         *((name, at and show_moment(at)) for name, at in times.items()),

@@ -15,7 +15,7 @@ from delayq.model.event import NEWEST, Event, read
 from delayq.model.explanation import Known
 from delayq.model.explanation import expected as handed_out
 from delayq.model.explanation import why as sentence
-from delayq.model.placement import WAITING
+from delayq.model.placement import DELIVERABLE
 from delayq.model.record import Entry
 from delayq.model.validation import check_id
 from delayq.operations import groups, presence, results
@@ -68,7 +68,7 @@ def known(
     found, standing, limits, last_seen = map(unwrap, replies)
     info = describe(context, message_id, found)
     rate = 0.0
-    if info is not None and info.state in WAITING and standing.earlier and standing.paused_ms is None:
+    if info is not None and info.state in DELIVERABLE and standing.earlier and standing.paused_ms is None:
         rate = yield from _rate(context)
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_events(scripts, message_id)

@@ -12,7 +12,7 @@ from delayq.cli import show
 from delayq.cli.stats import LEFT
 
 from delayq import Consumer, Outgoing, Queue, Reject
-from delayq.model.placement import STATES, WAITING
+from delayq.model.placement import DELIVERABLE, STATES
 from delayq.types import QueueStats
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
@@ -168,7 +168,7 @@ def test_due_messages_are_found_in_each_structure(invoke: Invoke, queue: Queue):
     message.nack(delay=0)
     queue.send("payload", id="new")
     queue.send("payload", id="later", delay=3600)
-    assert {state: getattr(queue.stats(), state) for state in WAITING} == {"pending": 2, "ready": 2, "retry": 1}
+    assert {state: getattr(queue.stats(), state) for state in DELIVERABLE} == {"pending": 2, "ready": 2, "retry": 1}
     due = [json.loads(line) for line in invoke("peek", "emails", "--state", "due", "--json").stdout.splitlines()]
     assert sorted(each["id"] for each in due) == ["m0", "m1", "m2", "new"]
     assert invoke("peek", "emails", "--state", "due", "--limit", "2").stderr.startswith("2 of 4 messages shown")

@@ -32,7 +32,8 @@ def test_search_for_the_first_packed_entry_is_continued(queue):
 
 
 def mark_of(queue) -> str:
-    return queue.run(queue.scripts.ledger_extent("")).extent.mark
+    mark: str = queue.run(queue.scripts.ledger_extent("")).extent.mark
+    return mark
 
 
 def test_mark_ends_with_its_ledger(queue):
