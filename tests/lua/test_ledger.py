@@ -78,6 +78,7 @@ NOTED: dict[str, list[Entry]] = {
         ("g", "sent", "", "-1", "", "", "of group new"),
     ],
     "cancel_group": [("then", "cancelled", "", "", "", "", "")],
+    "mend_groups": [],
     "sweep_groups": [],
     "give_up_place": [],
 }

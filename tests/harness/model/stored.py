@@ -58,6 +58,7 @@ class Stored:
                 part[name] = {key.decode(): value.decode() for key, value in flat.pop(0).items()}
             part["meta"].pop("packed", None)  # how much of the ledger is packed
             part["meta"].pop("since", None)  # tests/lua/test_open_queue.py checks it
+            part["meta"].pop("mark", None)  # tests/lua/test_ledger_extent.py checks it
             part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
             for place in ("", "\0"):  # where the sweeps are
                 part["groups"].pop(place, None)
