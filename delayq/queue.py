@@ -781,8 +781,8 @@ class Queue:
     def result(self, id: str, wait: Seconds | None = None) -> TaskResult | None:
         """Return the record of a task's message; None if there is none: see `TaskResult`.
 
-        It is that of the latest message with this id that has ended, or has failed for now. `Task.result` returns
-        what a task has returned.
+        It is that of the latest message with this id that keeps a result and has ended, or has failed for now.
+        `Task.result` returns what a task has returned.
 
         Args:
             wait: seconds or a timedelta to wait until the message has ended; then the answer is never None.

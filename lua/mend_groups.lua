@@ -42,7 +42,7 @@ for _, name in ipairs(running) do
   local zsets = {KEYS[1], KEYS[2], KEYS[3], KEYS[4], mode ~= 'c' and KEYS[5] or nil}
   if missing > 0 and #lost > 0 then found = existing(lost, KEYS[6], zsets) end
   for i, each in ipairs(lost) do
-    if found[i] and #again < 2 * missing then again[#again + 1], again[#again + 2] = each, name end
+    if found[i] then again[#again + 1], again[#again + 2] = each, name end -- too many rather than the wrong ones
   end
   if #again > 0 then redis.call('HSET', KEYS[8], unpack(again)) end
   there, spent = there + #again / 2, spent + size

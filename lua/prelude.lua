@@ -560,7 +560,7 @@ local function awaiting(members, waiting, holds)
   local known, scores = redis.call('HMGET', members, unpack(ids)), redis.call('ZMSCORE', waiting, unpack(ids))
   for i, hold in ipairs(holds) do
     local _, _, _, _, name = hold_of(known[i])
-    local right = name == hold[2] or not known[i] -- another program may have removed it
+    local right = not name or name == hold[2] -- another program may have removed or overwritten it
     if right and tonumber(scores[i] or '') == tonumber(hold[3]) then found[#found + 1] = hold end
   end
   return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from delayq.errors import DelayqError, InvalidInput
+from delayq.errors import DelayqError, InvalidInput, NoResult
 from delayq.model.message_group import RESULTS_A_TRIP, MessageGroupInfo
 
 
@@ -34,12 +34,17 @@ class MessageGroup(MessageGroupInfo, frozen=True, kw_only=True, dict=True):
             TaskFailed: a member has failed for good, or expired.
             ResultTimeout: a member has not ended.
             NoResult: no result of a member is kept: its task was registered without `results`, it was cancelled, purged
-                or replaced, or its result has expired.
+                or replaced, or its result has expired. It is raised for the whole group if another program has removed
+                the list of its members.
             InvalidInput: this object was copied or unpickled: use `Queue.group`.
         """
         if "_read" not in vars(self):
             raise InvalidInput(f"group {self.id} was read by another program: use group({self.id!r}) of its queue")
         ids: Sequence[str] = vars(self)["_roster"]
+        if len(ids) != self.total:
+            raise NoResult(
+                f"no results of group {self.id} can be read: another program has removed the list of its members"
+            )
         for start in range(0, len(ids), RESULTS_A_TRIP):
             for value in await vars(self)["_read"](ids[start : start + RESULTS_A_TRIP], self.created_at):
                 if isinstance(value, DelayqError) and not return_exceptions:

@@ -170,15 +170,27 @@ def parquet(path: str, remedy: str = "restore it from a backup") -> Iterator[Non
 
     Raises:
         LakeMismatch
-        OSError: errors of the file system, and a missing file, are raised unchanged.
+        OSError: errors of the file system or object store, and a missing file, are raised unchanged.
     """
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and (error.errno is not None or not _is_readable(path)):
             raise
         said = str(error).partition("\n")[0].rstrip(".")
         raise LakeMismatch(f"{shown(path)} is damaged, or not a Parquet file of delayq ({said}): {remedy}") from error
+
+
+def _is_readable(path: str) -> bool:
+    """Whether a file can be read, or it is a folder; the errors of object stores have no number."""
+    system, inner = place(path)
+    try:
+        if system.get_file_info(inner).is_file:
+            with system.open_input_stream(inner) as file:
+                file.read(1)
+    except OSError:
+        return False
+    return True
 
 
 def write_json(path: str, value: Any) -> None:

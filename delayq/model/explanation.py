@@ -118,7 +118,7 @@ def _gone(known: Known) -> str:
 
 
 def _ended(known: Known, result: TaskResult, finished: dt.datetime) -> str:
-    """Say how the task of a message ended."""
+    """Say how the latest message with this id that kept a result ended; later ones may have kept none."""
     task, at = f"task {result.task}" if result.task else "its task", known.at(finished)
     kept = "" if result.kept_until is None else f"; its result is kept until {known.at(result.kept_until)}"
     if result.status == DONE:

@@ -75,8 +75,8 @@ def known(
     consumers: Sequence[ConsumerInfo] = ()
     counted = group = result = None
     if info is not None and info.state == "held" and info.group is not None:
-        known = yield from groups.group(context, info.group)
-        group = known and known[0]
+        found_group = yield from groups.group(context, info.group)
+        group = found_group and found_group[0]
     if info is not None and info.state == "unack":
         counted = yield from stats(context)
         if not ledger or info.timeout is None:  # their reports say the time limits of consumers

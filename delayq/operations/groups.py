@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from delayq.errors import DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull, ResultTimeout
+from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull, ResultTimeout
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.envelope import decode_json
 from delayq.model.message_group import MODES, MessageGroupInfo, OnDead, SentGroup, read_group
@@ -150,20 +150,25 @@ def group(context: QueueContext, name: str) -> Operation[tuple[MessageGroupInfo,
 def member_results(context: QueueContext, ids: Sequence[str], sent_at: dt.datetime) -> Operation[list[Any]]:
     """Return for each member of a group what its task returned, or the error that says why there is nothing."""
     found = yield from gather(*(results.find(context, each) for each in ids))
-    return [_result(message_id, unwrap(each), sent_at) for message_id, each in zip(ids, found, strict=True)]
+    return [_result(message_id, each, sent_at) for message_id, each in zip(ids, found, strict=True)]
 
 
-def _result(message_id: str, found: results.Found, sent_at: dt.datetime) -> Any:
-    word, result, body = found
+def _result(message_id: str, found: results.Found | DelayqError, sent_at: dt.datetime) -> Any:
+    if isinstance(found, DelayqError):  # another program has overwritten its record
+        return found
+    status, result, body = found
     if result is not None and result.created_at not in (None, sent_at):
         return NoResult(f"no result of member {message_id} is kept: another message has had this id since, or before")
     if body is not None:
-        return decode_json(body)
+        try:
+            return decode_json(body)
+        except DelayqError as error:
+            return error
     if result is not None:
         return failure(result)
-    if word == "live":
+    if status == "live":
         return ResultTimeout(f"member {message_id} has not ended yet")
-    if word == "plain":
+    if status == "plain":
         return NoResult(f"member {message_id} keeps no result: register its task with results=")
     return NoResult(
         f"no result of member {message_id} is kept: its task keeps none, it was cancelled, purged or replaced, or its "

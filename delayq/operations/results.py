@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from delayq.errors import LoginRefused
+from delayq.errors import KeyOverwritten, LoginRefused
 from delayq.model.message_info import MessageInfo, result_of
 from delayq.model.result import RETRY, KeptRecord, TaskResult, read_record, retention_of
 from delayq.model.validation import check_id
@@ -91,13 +91,13 @@ def seen(context: QueueContext, message_id: str, info: MessageInfo | None) -> Op
         info: what `get` has returned; a record of an earlier message is not this one's.
 
     Returns:
-        None if there is no record, or if the login may not read it.
+        None if there is no record, if the login may not read it, or if another program has overwritten it.
     """
     retention = retention_of(info.envelope.headers) if info is not None and info.envelope is not None else None
     if info is not None and retention is None:
         return None
     record = None
-    with contextlib.suppress(LoginRefused):
+    with contextlib.suppress(LoginRefused, KeyOverwritten):
         yield from context.opened()
         record = yield from _record(context, message_id)
     if record is None or (retention is not None and retention.token != record.token):

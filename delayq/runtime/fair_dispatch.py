@@ -14,6 +14,7 @@ from delayq.runtime import prefetch
 from delayq.runtime.fair_share import WeightedFairScheduler, lowest
 
 UNLIMITED = 10**12
+MANY_LANES = 8  # with waiting messages; of fewer, each claims ahead of its turn, so that shares are exact
 
 D = TypeVar("D", bound=Delivery)
 
@@ -167,7 +168,7 @@ class FairDispatcher:
     def _be_patient(self, begun: set[QueueLane[Any]]) -> None:
         """Let lanes that have begun a message wait with the next claim, and end the waits that took long enough."""
         patient = self._patient
-        if self._scheduler.ready.bit_count() < self._concurrency:  # permits would soon be left over
+        if self._scheduler.ready.bit_count() < max(MANY_LANES, self._concurrency):  # permits would soon be left over
             ending, self._patient = patient, []
         else:
             ending = []

@@ -17,7 +17,7 @@ from delayq.operations.queue_context import server_ms
 from delayq.queue import Queue
 from delayq.spark.reading.options import called
 from delayq.topic import Topic
-from delayq.transport.patience import wait
+from delayq.transport.patience import make_patient
 
 WAIT_FOR = 60.0
 
@@ -76,7 +76,7 @@ class RedisOptions:
         self._check_is_here()
         shards = settings.pop("shards", None)
         queue = Queue(name, url=self._url, prefix=self.prefix, shards=shards, **settings)
-        wait(queue, self.wait_for, f"queue {name}")
+        make_patient(queue, self.wait_for, f"queue {name}")
         return queue
 
     def topic(self, name: str) -> Topic:
@@ -87,7 +87,7 @@ class RedisOptions:
         """
         self._check_is_here()
         topic = Topic(name, url=self._url, prefix=self.prefix, shards=None)
-        wait(topic, self.wait_for, f"topic {name}")
+        make_patient(topic, self.wait_for, f"topic {name}")
         return topic
 
     def _check_is_here(self) -> None:

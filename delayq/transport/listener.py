@@ -173,7 +173,7 @@ class BellListener(Listener):
 
 
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1, is_exact: bool = True) -> None:  # noqa: ARG001
-    """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
+    """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`: always exact."""
     sockets = {bell.fileno(): bell for bell in bells if bell.has_connection}
     if sockets.pop(-1, None) is not None:  # a server within this process (fakeredis) has no socket to wait on
         seconds = min(seconds, POLL_SECONDS)

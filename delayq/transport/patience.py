@@ -16,7 +16,7 @@ Perform: TypeAlias = Callable[..., Any]
 AWAY = (ServerNotReady, ServerUnreachable)
 
 
-def wait(opened: Any, seconds: float, label: str) -> None:
+def make_patient(opened: Any, seconds: float, label: str) -> None:
     """Let a queue or a topic wait for the server in each round trip, before it raises an error.
 
     Args:
@@ -28,9 +28,9 @@ def wait(opened: Any, seconds: float, label: str) -> None:
 
 
 class Patience:
-    """Performs round trips; those that the server does not serve again, if they may be, until it is back.
+    """Performs round trips, and repeats calls until the server is back, if they may run twice.
 
-    Each round trip has the whole time. A call that must not run twice is not repeated.
+    Each round trip has the whole time.
 
     Args:
         perform: a round trip, as `Executor.perform`.
@@ -51,7 +51,7 @@ class Patience:
         """
         if callable(effect):
             return self._perform(effect, repeat)
-        until, pause, is_told = time.monotonic() + self._seconds, FIRST_PAUSE, False
+        until, pause, has_warned = time.monotonic() + self._seconds, FIRST_PAUSE, False
         results: list[Any] = [None] * len(effect)
         left = list(range(len(effect)))
         while True:
@@ -62,7 +62,7 @@ class Patience:
                     results[number] = reply
                 left = [number for number in left if isinstance(results[number], AWAY)]
             if not left:
-                if is_told:
+                if has_warned:
                     log.info("redis available again", what=self._label)
                 return results
             seconds = until - time.monotonic()
@@ -70,8 +70,8 @@ class Patience:
                 if error is not None:
                     raise error
                 return results  # errors among them are the operation's to handle
-            if not is_told:
-                is_told = True
+            if not has_warned:
+                has_warned = True
                 said = str(error or results[left[0]])
                 log.warning("redis unavailable, waiting", what=self._label, seconds=round(seconds), error=said)
             time.sleep(min(pause, seconds))

@@ -112,7 +112,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "delayq.spark.redis_options": {
         "delayq.operations.queue_context.server_ms": "the server's clock decides what is due",
-        "delayq.transport.patience.wait": "jobs wait for a server that is away",
+        "delayq.transport.patience.make_patient": "jobs wait for a server that is away",
     },
     "delayq.spark.writing.sink": {
         "delayq.operations.encode.EncodedMessage": "what a task sends",

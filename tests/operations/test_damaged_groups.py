@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Outgoing, Queue
+from delayq import NoResult, Outgoing, Queue
 from delayq.doctor import examine
 from delayq.operations import groups
 
@@ -78,6 +78,43 @@ def test_nothing_is_held_silently_whatever_another_program_deletes(
         assert ("orphan", "t") in findings
     else:
         assert state["t"] in ("pending", "unack")
+
+
+@pytest.mark.parametrize("field", ["a", "b", "t"])
+def test_nothing_is_held_silently_whatever_another_program_writes_into_memberships(
+    queue: Queue, redis_client: redis.Redis, now: list[float], field: str
+):
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], Outgoing(3, id="t"), id="g")
+    redis_client.hset("delayq:{jobs}:members", field, "nonsense")
+    for _ in range(2):
+        now[0] += 600_000
+        queue.ack(queue.receive())
+        sweep(queue, now)
+        sweep(queue, now)
+    state = getattr(queue.get("t"), "state", None)
+    assert state in ("pending", None) or ("group", "t") in {(each.kind, each.id) for each in examine(queue).findings}
+
+
+def test_mended_group_waits_for_all_members_that_exist(queue: Queue, redis_client: redis.Redis, now: list[float]):
+    members = [Outgoing(1, id="a", max_retries=0), Outgoing(2, id="b", delay=3600)]
+    queue.send_group(members, Outgoing(3, id="t"), id="g", dead="continue")
+    (first,) = queue.receive()
+    first.nack(error="broken")
+    queue.dead.requeue(["a"])  # it has ended once, as far as the group knows
+    delete(redis_client, "members", "b")
+    sweep(queue, now)
+    queue.ack(queue.receive())
+    sweep(queue, now)
+    assert {each: getattr(queue.get(each), "state", None) for each in "bt"} == {"b": "pending", "t": "held"}
+
+
+def test_results_of_a_group_whose_list_of_members_is_lost_are_refused(queue: Queue, redis_client: redis.Redis):
+    queue.send_group([Outgoing(1, id="a")], id="g")
+    delete(redis_client, "rosters", "g")
+    group = queue.group("g")
+    assert group is not None
+    with pytest.raises(NoResult, match="has removed the list of its members"):
+        list(group.results())
 
 
 LOST = [("members", "groups"), ("groups", "rosters"), ("members", "rosters"), ("members", "groups", "rosters")]

@@ -166,7 +166,7 @@ class ShardExamination:
             found: list[Any] = yield [self.scripts.group(waits[each]) for each in chunk]
             for message_id, each in zip(chunk, map(unwrap, found), strict=True):
                 group = each and read_group(waits[message_id], each.record, each.dead)
-                if group is not None and group.then == message_id and group.left == len(each.left):
+                if group is not None and group.then == message_id and 0 < group.left == len(each.left):
                     del left[message_id]
         return left
 

@@ -62,7 +62,7 @@ def defer(
 ) -> DataFrame:
     """Write a table of messages to a lake, without Redis. Repeating a run with the same name creates no duplicates.
 
-    Of several rows with one id, the one that is due first is written, as they are one message.
+    If several rows have the same id, only the one that is due first is written.
 
     Args:
         table, columns, delay, table_format, options, payload_format: as in `delayq.spark.jobs.schedule.schedule`. A
