@@ -274,7 +274,7 @@ class Keeper(Actor):
             queue.reschedule(id, self.dice.choice((0, 0.1, 2)))
         elif act == 6:
             queue.dead.requeue("all" if self.dice.random() < 0.5 else id, self.dice.choice((0, 0.1)))
-        elif act == 7 and self.dice.random() < 0.5:
+        elif act == 7:
             queue.purge(self.dice.choice(PURGEABLE))
         elif act == 8:
             queue.dead.purge(older_than=1)

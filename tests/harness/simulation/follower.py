@@ -76,7 +76,7 @@ class Follower:
         now, micros, flat, deliveries, *_ = reply
         name = str(argv[4])
         claims = self._claims.setdefault((shard, name[:16]), {})
-        if name in claims:  # its reply was lost, so this is the same claim
+        if name in claims and (claims[name][2] or not flat):  # repeated; full memory keeps no empty reply
             if flat and claims[name] != reply:
                 raise Violation(f"claim {name} was answered {claims[name]}, and again with {reply}")
             return
@@ -177,6 +177,7 @@ class Follower:
             if not life.holder.had_trouble(life.handed, self._schedule.us):
                 raise Violation(f"{life.holder.name} has lost its lease of {life}, though nothing has happened to it")
             self._lives.wait(life, life.lease_end // 1000, counted=True)
+            life.available = watch.counts(life.lease_end // 1000)
             life.lost += 1
             self._lives.counts["lease lost"] += 1
 

@@ -26,6 +26,7 @@ class Life:
         state: "waiting", "running", "dead", or how it ended.
         stored: when it was sent, ms.
         due: when it may be handed out next, ms.
+        available: the same for a delivery that was taken back, with the grace that its lease had, ms; else 0.
         expires: when it must no longer be started, ms, or None.
         next_attempt: the number that its next delivery will have.
         released, attempts_reset, lost: as in `delayq.model.delivery.Deliveries`.
@@ -45,6 +46,7 @@ class Life:
     expires: int | None
     max_retries: int
     state: str = "waiting"
+    available: int = 0
     next_attempt: int = 1
     released: int = 0
     attempts_reset: int = 0
@@ -167,7 +169,7 @@ class Lives:
     def hand_out(self, life: Life, process: Process, receipt: str, lease_end: int) -> None:
         """Note that a process received a message."""
         life.state, life.holder, life.handed, life.receipt = "running", process, self._schedule.us, receipt
-        life.lease_end = lease_end
+        life.lease_end, life.available = lease_end, 0
         life.receipts[receipt] = self._schedule.us
         process.held += 1
         self.counts["delivered"] += 1

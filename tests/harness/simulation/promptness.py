@@ -23,7 +23,7 @@ class Promptness:
 
     def check_hand_out(self, life: Life) -> None:
         """Check that no consumer was idle for long while a message was due."""
-        self._check(f"{life.id} is handed out", life.due * 1000, idle=True)
+        self._check(f"{life.id} is handed out", max(life.due, life.available) * 1000, idle=True)
 
     def check_recovery(self, life: Life, ended_us: int) -> None:
         """Check that no consumer ignored an expired delivery for long; `ended_us`: since when, with a grace, it is."""
