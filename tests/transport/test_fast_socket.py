@@ -323,6 +323,7 @@ def test_call_polls_unless_too_many_replies_came_late(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
     """Also if each call has its own wire, as with a shared client. Across a network, polling would be in vain."""
+    monkeypatch.setattr("delayq.transport.polling._budgets", {})  # other tests use the one for this server
     pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
     wires = FastSocketPool(pool, keep=keep, lost=lambda: None)
     looks: list[None] = []
