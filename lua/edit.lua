@@ -17,6 +17,7 @@
 -- ARGV[3]  died_ms   the time of death that was seen
 -- ARGV[4]  due       '+delay_ms' or ms
 -- ARGV[5]  envelope
+-- ARGV[6]  stamp     when the message was sent, as in `stamp`; '' if that is lost
 -- Returns  1, or 0 when it is not dead (any more) or has died again
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
@@ -25,7 +26,7 @@ if not died or tonumber(died) ~= tonumber(ARGV[3]) then return 0 end
 local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
 local past, released = deliveries(redis.call('HGET', KEYS[3], id))
 local note = ledger(KEYS[8], KEYS[9], now)
-redis.call('SET', KEYS[7], stamp(now) .. ARGV[5]) -- first: at maxmemory it is refused
+redis.call('SET', KEYS[7], (ARGV[6] ~= '' and ARGV[6] or stamp(now)) .. ARGV[5]) -- first: at maxmemory it is refused
 move({KEYS[1]}, KEYS[2], {due, id}, function()
   keep_deliveries(KEYS[3], id, past, released, past, 0)
   redis.call('HDEL', KEYS[4], id)

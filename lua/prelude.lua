@@ -626,7 +626,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
   let_go(members, waiting, pending, bell, now, micros, holds)
 end
 
--- Where a sweep of groups is, as noted in a field of `groups` that is no group: the cursor of its page, and after which
+-- Where a sweep of groups is, as noted in a field of `groups` that no group can have: the cursor of its page, and after which
 -- group of the page it continues. Nothing for half a minute after the last page.
 local function sweep_place(groups, field, now)
   local cursor, since, last = string.match(redis.call('HGET', groups, field) or '', '^(%d*) (%d+) (.*)$')

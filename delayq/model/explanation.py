@@ -69,11 +69,11 @@ def why(known: Known) -> str:
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
     explain = {"dead": _dead, "unack": _running, "held": _held}.get(info.state, _waiting)
-    at = expected(known)
-    runs = "" if at is None else f"; at the rate of the last minutes, {show_per_second(known.rate)} per second, "
-    return f"{subject} {explain(known, info)}" + (
-        runs and f"{runs}it is handed out at about {known.at(at or known.now)}"
-    )
+    said, at = f"{subject} {explain(known, info)}", expected(known)
+    if at is None:
+        return said
+    rate = f"at the rate of the last minutes, {show_per_second(known.rate)} per second"
+    return f"{said}; {rate}, it is handed out at about {known.at(at)}"
 
 
 def expected(known: Known) -> dt.datetime | None:
@@ -118,15 +118,15 @@ def _gone(known: Known) -> str:
 
 
 def _ended(known: Known, result: TaskResult, finished: dt.datetime) -> str:
-    """Say how the latest message with this id that kept a result ended; later ones may have kept none."""
-    task, at = f"task {result.task}" if result.task else "its task", known.at(finished)
-    kept = "" if result.kept_until is None else f"; its result is kept until {known.at(result.kept_until)}"
+    """Say how the latest message with this id that kept a result ended; a later one may have kept none."""
+    end = {DONE: "was acked", DEAD: "became a dead letter"}.get(result.status, "expired")
+    said = f"is gone; a message with this id {end} at {known.at(finished)}"
     if result.status == DONE:
-        return f"was acked at {at} by attempt {result.attempts}: {task} has ended{kept}"
-    if result.status == DEAD:
-        why = f", with the reason: {_short(result.error.cause)}" if result.error is not None else ""
-        return f"is gone, and became a dead letter at {at}{why}{kept}"
-    return f"expired at {at}{kept}"
+        task = f"task {result.task}" if result.task else "its task"
+        said += f" by attempt {result.attempts}: {task} has ended"
+    elif result.error is not None:
+        said += f", with the reason: {_short(result.error.cause)}"
+    return said if result.kept_until is None else f"{said}; its result is kept until {known.at(result.kept_until)}"
 
 
 _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired", "purged": "was purged"}

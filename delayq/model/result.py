@@ -304,8 +304,8 @@ def missing(message_id: str, status: str, task: str = "the task") -> DelayqError
     if status == "plain":
         return NoResult(f"message {message_id} keeps no result: send it, or register {task}, with results=")
     return NoResult(
-        f"no result of message {message_id} is kept: it is unknown, it was cancelled, purged or replaced, or its "
-        "result has expired"
+        f"no result of message {message_id} is kept: it is unknown, its task keeps none, it was cancelled, purged or "
+        "replaced, or its result has expired"
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull, ResultTimeout
+from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.envelope import decode_json
 from delayq.model.message_group import MODES, MessageGroupInfo, OnDead, SentGroup, read_group
-from delayq.model.result import failure
+from delayq.model.result import failure, missing
 from delayq.model.text import decode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id
@@ -166,14 +166,7 @@ def _result(message_id: str, found: results.Found | DelayqError, sent_at: dt.dat
             return error
     if result is not None:
         return failure(result)
-    if status == "live":
-        return ResultTimeout(f"member {message_id} has not ended yet")
-    if status == "plain":
-        return NoResult(f"member {message_id} keeps no result: register its task with results=")
-    return NoResult(
-        f"no result of member {message_id} is kept: its task keeps none, it was cancelled, purged or replaced, or its "
-        "result has expired"
-    )
+    return missing(message_id, status)
 
 
 def cancel_group(context: QueueContext, name: str) -> Operation[int]:

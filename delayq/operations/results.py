@@ -91,7 +91,7 @@ def seen(context: QueueContext, message_id: str, info: MessageInfo | None) -> Op
         info: what `get` has returned; a record of an earlier message is not this one's.
 
     Returns:
-        None if there is no record, if the login may not read it, or if another program has overwritten it.
+        None without a record, or if the login may not read it, or if another program has overwritten it.
     """
     retention = retention_of(info.envelope.headers) if info is not None and info.envelope is not None else None
     if info is not None and retention is None:

@@ -298,8 +298,10 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [self._clock(), due, up_to, *map(encode_id, ids)]
         return self._call("requeue", args, identity, list(map(self._message_key, ids)), repeats=False)
 
-    def edit(self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes) -> Command[bool]:
-        args = [self._clock(), message_id, died_ms, due, envelope]
+    def edit(
+        self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes, created_ms: int | None = None
+    ) -> Command[bool]:
+        args = [self._clock(), message_id, died_ms, due, envelope, "" if created_ms is None else f"{created_ms:013}"]
         return self._call("edit", args, bool, repeats=False, payload=self.keys.message(message_id))
 
     def purge(

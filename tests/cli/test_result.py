@@ -140,5 +140,5 @@ def test_why_of_a_message_that_is_gone_says_how_its_task_ended(invoke: Invoke, q
     queue.purge("dead")
     queue.collect_garbage()
     why = invoke("why", "emails", "a").stdout
-    assert "is gone, and became a dead letter at " in why
+    assert "is gone; a message with this id became a dead letter at " in why
     assert "with the reason: retries-exhausted: KeyError: 'milk'; its result is kept until " in why

@@ -465,12 +465,21 @@ def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Que
     assert found[:40] == list(range(1, 41))
     assert [type(each) for each in found[40:]] == [TaskFailed, NoResult, NoResult]
     assert (found[40].type, found[40].text) == ("ValueError", "-1 is negative")
-    assert "member" in str(found[41])
+    assert "its task keeps none" in str(found[41])
     assert "keeps no result" in str(found[42])
     with pytest.raises(TaskFailed):
         sum(group_of(queue, sent.id).results())
     with pytest.raises(NoResult):
         list(group_of(queue, later.id).results())
+
+
+def test_member_that_was_edited_as_a_dead_letter_has_a_result_for_its_group(queue: Queue, drain: Drain):
+    adding = task(queue, add, results=3600, max_retries=0)
+    sent = queue.send_group([adding.message(-1)])
+    drain(queue, None)
+    assert queue.dead.edit(sent.sents[0].id, payload={"a": 3})
+    drain(queue, None)
+    assert list(group_of(queue, sent.id).results()) == [4]
 
 
 def test_result_of_another_message_with_the_id_of_a_member_is_not_that_of_the_member(

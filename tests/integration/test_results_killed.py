@@ -59,7 +59,7 @@ def double(number: int) -> int:
 
 
 class Troubles:
-    """Makes trouble after so many ends of tasks, or settled calls; never after a time.
+    """Makes trouble after a number of ends of tasks or of settled calls, never after a time.
 
     Attributes:
         made: how many of each kind.

@@ -14,14 +14,14 @@ def test_edited_dead_letter_is_pending_with_its_new_envelope_and_no_used_retries
         reasons={"a": "exhausted", "b": "rejected"},
         messages={"a": stamped("old", NOW - 99), "b": "B"},
     )
-    assert queue.edit("a", NOW - 9, "+0", b"new") is True
+    assert queue.edit("a", NOW - 9, "+0", b"new", NOW - 99) is True
     assert queue.state() == {
         "dead": {"b": NOW - 9},
         "pending": {"a": NOW},
         "attempts": {"a": "4.1.4.0"},
         "errors": {"a": "ValueError"},
         "reasons": {"b": "rejected"},
-        "messages": {"a": stamped("new"), "b": "B"},
+        "messages": {"a": stamped("new", NOW - 99), "b": "B"},
         "stats": {"requeued": 1},
         "bell": RUNG,
     }

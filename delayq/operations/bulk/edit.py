@@ -28,7 +28,8 @@ def edit(
 ) -> Operation[bool]:
     """Requeue a dead letter with another payload (UNSET to keep it), headers or timeout (UNSET to keep it).
 
-    delayq's own headers stay, so that an occurrence of a schedule is still one.
+    delayq's own headers and the time of sending stay, so that an occurrence of a schedule and a member of a group are
+    still what they were.
 
     Args:
         died_at: when the dead letter that the caller saw died; None for any.
@@ -55,8 +56,9 @@ def edit(
     if died_ms is None or (died_at is not None and died_at != from_ms(died_ms)):
         return False
     try:
-        _, old = parse(found.stored or b"")
+        created_ms, old = parse(found.stored or b"")
     except UnreadableEnvelope as error:
+        created_ms = None
         if kept:
             raise InvalidInput(f"the payload of message {message_id!r} is gone or unreadable: give payload=") from error
         envelope = encode_envelope(new, context.max_retries, None, headers, settings.max_payload, timeout_ms)
@@ -68,7 +70,7 @@ def edit(
         most = max(settings.max_payload, len(old.body)) if kept else settings.max_payload
         own = old.own_headers
         envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms, own)
-    return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))
+    return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope, created_ms)))
 
 
 class SeenLetter(NamedTuple):

@@ -646,7 +646,8 @@ class Model(Groups):
             return False
         if not m.has_payload:  # everything about it is lost
             m.max_retries, m.expires, m.has_payload, m.slot = DEFAULT_RETRIES, None, True, None
-        m.payload, m.created = payload, self.now.ms
+            m.created = self.now.ms
+        m.payload = payload
         return self.requeue([id], delay) == 1
 
     def redrive(
