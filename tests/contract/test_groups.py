@@ -473,10 +473,11 @@ def test_group_has_the_results_of_its_members_in_the_order_of_sending(queue: Que
         list(group_of(queue, later.id).results())
 
 
-def test_member_that_was_edited_as_a_dead_letter_has_a_result_for_its_group(queue: Queue, drain: Drain):
+def test_member_that_was_edited_as_a_dead_letter_has_a_result_for_its_group(queue: Queue, drain: Drain, now: Now):
     adding = task(queue, add, results=3600, max_retries=0)
     sent = queue.send_group([adding.message(-1)])
     drain(queue, None)
+    now.later(1)
     assert queue.dead.edit(sent.sents[0].id, payload={"a": 3})
     drain(queue, None)
     assert list(group_of(queue, sent.id).results()) == [4]
