@@ -286,6 +286,7 @@ def test_redrive_without_dead_letters_returns_at_once(queue: Queue):
 
 def test_edited_dead_letter_is_pending_with_its_new_content(queue: Queue, take: Take, now: Now):
     queue.send({"to": "nobody"}, id="a", headers={"tenant": "a"}, max_retries=7)
+    sent = now.ms
     take().reject("no such address")
     now.later(60)
     assert queue.dead.edit("a", {"to": "somebody"}, delay=5) is True
@@ -297,7 +298,7 @@ def test_edited_dead_letter_is_pending_with_its_new_content(queue: Queue, take: 
         {"tenant": "a"},
         7,
     )
-    assert (info.due_at, info.created_at, info.reason) == (from_ms(now.ms + 5000), from_ms(now.ms), None)
+    assert (info.due_at, info.created_at, info.reason) == (from_ms(now.ms + 5000), from_ms(sent), None)
     assert queue.receive() == []
     now.later(5)
     message = take()

@@ -159,6 +159,7 @@ def stocked_with(values: Sequence[Any], queue: Queue, topic: Topic, client: Clie
     return stock
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.parametrize(
     "values",
     [

@@ -165,5 +165,5 @@ def test_why_of_a_message_that_is_gone_hides_values(enter: Enter, queue: Queue):
     queue.collect_garbage()
     for redact, is_shown in (([], True), (["password"], False)):
         why = asked(enter(redact=redact))["why"]
-        assert "is gone, and became a dead letter" in why
+        assert "is gone; a message with this id became a dead letter" in why
         assert ("hunter2" in why) == is_shown
