@@ -54,8 +54,8 @@ class Bells:
         client = self._executor.connected()
         if client is not self._client or len(self.listeners) != len(sources):
             self.close()
-            self._client, away = client, self._executor.is_away
-            self.listeners = [listener.BellListener(client, source, away) for source in sources]
+            self._client, known = client, (self._executor.is_away, self._executor.lose)
+            self.listeners = [listener.BellListener(client, source, *known) for source in sources]
         errors = []
         for each, source in zip(self.listeners, sources, strict=True):
             each.source = source

@@ -53,8 +53,8 @@ class Bells:
         client = await self._executor.connected()
         if client is not self._client or len(self.listeners) != len(sources):
             await self.close()
-            self._client, away = client, self._executor.is_away
-            self.listeners = [listener_async.BellListener(client, source, away) for source in sources]
+            self._client, known = client, (self._executor.is_away, self._executor.lose)
+            self.listeners = [listener_async.BellListener(client, source, *known) for source in sources]
         errors = []
         for each, source in zip(self.listeners, sources, strict=True):
             each.source = source

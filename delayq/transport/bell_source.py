@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
 # A connection that a firewall has silently dropped would never ring, so block again from time to time.
 BLOCK_SECONDS = 30
 POLL_SECONDS = 0.01  # between two looks at a server within this process, which cannot be waited on
@@ -67,17 +69,29 @@ class Listener:
     Args:
         client: its pool lends the connection.
         is_away: whether the node of a key is known to be unavailable; then it is not asked.
+        lose: is told of the key whose node did not answer in time, so that no other listener waits for it too.
 
     Attributes:
         source: what it listens on; it may change while nobody listens.
     """
 
-    def __init__(self, client: Any, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        client: Any,
+        source: Source,
+        is_away: Callable[[str], bool] = lambda _: False,
+        lose: Callable[[str, Exception], object] = lambda *_: None,
+    ) -> None:
         self.client = client
         self.source = source
         self._is_away = is_away
+        self._lose = lose
         self._node: Any = None
         self._connection: Any = None
         self._client_id = 0
         self._asked_at = 0.0
         self._silent_until = 0.0
+
+    def _note_silence(self, error: Exception) -> None:
+        if isinstance(error, RedisTimeoutError):
+            self._lose(self.source.key, error)

@@ -153,6 +153,12 @@ class ClusterCalls:
         master = self._master(key_slot(key.encode()))
         return master is None or self._troubles.of(master.name) is not None
 
+    def lose(self, key: str, error: Exception) -> None:
+        """Let the node of a key, which has not answered in time, be tried until it answers."""
+        master = self._master(key_slot(key.encode()))
+        if master is not None:
+            self._watch(master, error, is_silent=True)
+
     def _trip(
         self, calls: Sequence[Command[Any]], whole: bool, repeat: bool
     ) -> Generator[partial[Any], Any, list[SentCommands]]:

@@ -43,6 +43,11 @@ class ExecutorBase(Generic[C, K]):
         """Whether the node of a key, in a cluster, is known to be unavailable."""
         return self._cluster is not None and self._cluster.is_away(key)
 
+    def lose(self, key: str, error: Exception) -> None:
+        """Note that the node of a key, in a cluster, has not answered in time."""
+        if self._cluster is not None:
+            self._cluster.lose(key, error)
+
     def _heed_guard(self) -> None:
         if server_guard.blocks:
             server_guard.check(self._label)

@@ -34,8 +34,8 @@ class BellListener(Listener):
         is_silent: whether the last wait found nothing to read, and no token was looked for since.
     """
 
-    def __init__(self, client: Client, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
-        super().__init__(client, source, is_away)
+    def __init__(self, client: Client, source: Source, *known: Callable[..., Any]) -> None:
+        super().__init__(client, source, *known)
         self.is_silent = self._listening = False
         self._process = os.getpid()
 
@@ -60,6 +60,7 @@ class BellListener(Listener):
             self._listening, self._asked_at = True, time.monotonic()
         except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             self.close()
+            self._note_silence(error)
             raise translate(error) from error
         except BaseException:
             self._give_up()

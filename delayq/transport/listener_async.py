@@ -32,8 +32,8 @@ class BellListener(Listener):
         cannot_block: whether there is nothing to wait on: a server within this process (fakeredis) must be polled.
     """
 
-    def __init__(self, client: Client, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
-        super().__init__(client, source, is_away)
+    def __init__(self, client: Client, source: Source, *known: Callable[..., Any]) -> None:
+        super().__init__(client, source, *known)
         self._events = asyncio.get_running_loop()
         self.reading: asyncio.Task[Any] | None = None
         self.cannot_block = False
@@ -58,6 +58,7 @@ class BellListener(Listener):
         except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             await self.close()
             heed_cancels(asked)
+            self._note_silence(error)
             raise translate(error) from error
         except BaseException:
             await self.close()

@@ -26,7 +26,10 @@ from delayq.operations.doctor.examine import examine
 from delayq.operations.doctor.report import silent
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.topic_keys import TopicKeys
+from delayq.runtime.bells import Bells
+from delayq.runtime.bells_async import Bells as BellsAsync
 from delayq.runtime.engine import ConsumerEngine
+from delayq.transport.bell_source import BellSource, Listener
 from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, tell
@@ -237,6 +240,40 @@ def test_receive_does_not_wait_for_a_message_whose_master_is_away(
             assert gone.is_set()
             assert watch.running < 4, "it took a quarter of the lease"
         assert receive_all(queue, [waiting])[waiting].attempt == 1
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_bells_of_a_frozen_master_wait_for_it_once(
+    cluster: Cluster, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them connects on its own, and a connection to it is accepted, so a consumer would wait many times."""
+    scene, waited, real = Scene(cluster, first=False), list[str](), Listener._note_silence
+
+    def note_silence(listener: Listener, error: Exception) -> None:
+        waited.append(listener.source.key)
+        real(listener, error)
+
+    async def listen() -> None:
+        async with aio.Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+            await queue.stats()
+            bells = BellsAsync(queue._executor)
+            with scene.away("frozen"):
+                await bells.listen(sources)
+            await bells.close()
+
+    monkeypatch.setattr(Listener, "_note_silence", note_silence)
+    sources = [BellSource(QueueKeys("delayq", NAME, shard).bell) for shard in range(SHARDS)]
+    if face == "async":
+        asyncio.run(listen())
+    else:
+        with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+            queue.stats()
+            bells = Bells(queue._executor)
+            with scene.away("frozen"):
+                bells.listen(sources)
+            bells.close()
+    assert len(scene.dead_shards) > 1
+    assert len(waited) == 1
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])

@@ -233,6 +233,7 @@ def put_back(client: Any) -> None:
 def fill(client: Any, size: int) -> None:
     """Store `size` messages in each state, schedules, consumers, and records that a group holds or has buried."""
     client.flushall()
+    client.config_set("appendonly", "no")  # it is rewritten as it grows: after a fork, each command copies memory
     client.config_set("slowlog-log-slower-than", -1)
     client.config_set("slowlog-max-len", 10 * MANY)
     with Queue("jobs", redis=client) as queue, Topic("news", redis=client) as topic:

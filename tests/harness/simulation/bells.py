@@ -76,7 +76,7 @@ class Blocked:
 class Bell:
     """Replaces `delayq.transport.listener.BellListener`."""
 
-    def __init__(self, belfry: Belfry, client: Any, source: BellSource, _is_away: object = None) -> None:
+    def __init__(self, belfry: Belfry, client: Any, source: BellSource, *_known: object) -> None:
         self.process = belfry.stage.fiber.process
         self.client = client
         self.source = source
