@@ -37,6 +37,7 @@ def serve(redis_server: RedisServer, tmp_path: Path) -> Iterator[Serve]:
 def check(served: Served, before: int, held: AbstractContextManager[object]) -> None:
     """Check that a stranger's connections cost others nothing."""
     with held:
+        assert served.status(60) == 200  # the crowd still arrives: the kernel drops more, asked again after 1, 3, 7 s
         for _ in range(3):
             assert served.status(SECONDS) == 200
         assert served.memory() - before < GROWTH
