@@ -13,7 +13,7 @@ The life of a message here, in the order of the methods:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -102,6 +102,7 @@ class ConsumerEngine(BaseEngine[D]):
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
         time_limit: of the handlers, which its reports say; None for none.
+        tasks: the names of the queue's tasks.
     """
 
     _context: QueueContext
@@ -119,6 +120,7 @@ class ConsumerEngine(BaseEngine[D]):
         declared: Iterable[schedules.Prepared],
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
         time_limit: TimeLimit | None = None,
+        tasks: Collection[str] = (),
     ) -> None:
         unsettled: UnsettledOutcomes[D] = UnsettledOutcomes(
             lambda message: context.shard(message.id), partial(is_large, context), share.is_burst, queue=context.name
@@ -132,7 +134,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._deaths = hooks.Deaths(deaths)
         self._cancellations = CancellationWatch(context, leases, pool.cancel)
         describe = partial(self._describe, time.monotonic(), time_limit or TimeLimit(None))
-        self._presence = presence.Presence(context, name, describe, pool.times.counts)
+        self._presence = presence.Presence(context, name, describe, pool.times.counts, tasks)
 
     @property
     def is_burst(self) -> bool:
@@ -332,7 +334,7 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _note(self, settled: Pairs[D], results: Sequence[bool | DelayqError], is_alone: bool = False) -> None:
         logged: BaseException | None = None  # an error of a whole batch is traced only once
-        refused = self._unsettled.refused
+        refused, tasks = self._unsettled.refused, self._presence.tasks
         for (message, outcome), ours in zip(settled, results, strict=True):
             if ours is not True and isinstance(ours, DelayqError):
                 self._try_again(message, outcome, ours, is_alone)
@@ -342,6 +344,8 @@ class ConsumerEngine(BaseEngine[D]):
             self._leases.drop(message)
             if self._deaths.functions:
                 self._deaths.note(message)
+            if tasks is not None and ours:
+                tasks.note(message, outcome)
             if outcome is oc.DONE and ours:
                 self.handled += 1
             else:
