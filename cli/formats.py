@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from delayq.errors import InvalidInput, InvalidTime, PayloadNotSerializable
 from delayq.model import show
+from delayq.model.task_runs import TaskRuns
+from delayq.model.text import printable
 from delayq.model.units import parse_moment
 
 _POSITION = re.compile(r"[-+$]|\(?\d+(-\d+)?", re.ASCII)
@@ -42,6 +46,21 @@ def show_moment(moment: dt.datetime | None, long: bool = True) -> str:
 
 
 show_date = show.show_moment
+
+MOST_TASKS = 5
+
+
+def tasks_text(tasks: Mapping[str, TaskRuns]) -> str:
+    """Return the runs of the tasks of a queue; of more than five, those with the most runs."""
+    most = sorted(tasks.items(), key=lambda each: (-sum(astuple(each[1])), each[0]))
+    texts = [f"{printable(name)} {_runs_text(runs)}" for name, runs in most[:MOST_TASKS]]
+    hidden = len(most) - MOST_TASKS
+    return "; ".join([*texts, f"{hidden:,} more"] if hidden > 0 else texts)
+
+
+def _runs_text(runs: TaskRuns) -> str:
+    counts = asdict(runs)
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items() if count or outcome == "acked")
 
 
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}

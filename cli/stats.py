@@ -17,7 +17,7 @@ from delayq.model.show import show_duration
 from . import candidates
 from .configure import fields_of
 from .connection import ServerOptions
-from .formats import show_moment
+from .formats import show_moment, tasks_text
 from .options import command, json_option, long_option, server_options
 from .output import (
     note,
@@ -174,6 +174,7 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
             ("balance", balance(counts)),
             *((name, f"{getattr(counts, name):,}") for name in others),
             ("slots missed", f"{counts.slots_missed:,}" if counts.slots_missed else None),
+            ("tasks", tasks_text(counts.tasks) if counts.tasks else None),
             ("lateness", _quantiles(counts.lateness_quantile) if counts.lateness else None),
             ("handler time", _quantiles(counts.handler_time_quantile) if counts.handler_time else None),
         ]

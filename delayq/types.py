@@ -34,6 +34,7 @@ from delayq.model.result import ResultStatus, TaskError, TaskResult
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.task import RetryFor, SendOptions
+from delayq.model.task_runs import TaskRuns
 from delayq.model.units import Seconds
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
@@ -92,6 +93,7 @@ __all__ = [
     "Step",
     "TaskError",
     "TaskResult",
+    "TaskRuns",
     "TaskSender",
     "Trimmed",
     "Trouble",

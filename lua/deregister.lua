@@ -4,9 +4,9 @@
 -- KEYS[1]  reports  hash  name -> its document
 -- KEYS[2]  stats    hash
 -- ARGV[1]  name     of the consumer
--- ARGV[2..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms
+-- ARGV[2..]  field, count  of stats: handlers that ended since its last note, as `count_run` takes them
 -- Returns  1, or 0 if it was not registered
 -- Cost     O(1)
 local left = redis.call('HDEL', KEYS[1], ARGV[1])
-for i = 2, #ARGV, 2 do count(KEYS[2], 'took:' .. ARGV[i], ARGV[i + 1]) end
+for i = 2, #ARGV, 2 do count_run(KEYS[2], ARGV[i], ARGV[i + 1]) end
 return left

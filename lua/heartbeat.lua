@@ -12,7 +12,7 @@
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the consumer
 -- ARGV[3]  document   what it is, and what it holds
--- ARGV[4..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms
+-- ARGV[4..]  field, count  of stats: handlers that ended since its last note, as `count_run` takes them
 -- Returns  how many others were removed
 -- Cost     O(log n), and up to 2000 are removed
 local HOUR_MS, UNSEEN_MS, MOST = 3600000, 30000, 1000
@@ -33,5 +33,5 @@ local gone = math.min(math.max(past, math.min(silent, redis.call('ZCARD', KEYS[1
 if gone > 0 then remove(0, gone - 1) end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
-for i = 4, #ARGV, 2 do count(KEYS[3], 'took:' .. ARGV[i], ARGV[i + 1]) end
+for i = 4, #ARGV, 2 do count_run(KEYS[3], ARGV[i], ARGV[i + 1]) end
 return removed

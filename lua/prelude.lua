@@ -66,6 +66,24 @@ local function count(stats, name, by)
   return by
 end
 
+local MOST_TASKS = 100
+
+-- Count handlers that ended, in a field of stats: bucket b of "took:b" took 2^(b-1) up to 2^b ms; "task:acked:NAME",
+-- "task:failed:NAME" and "task:dead:NAME" are the runs of a task. "tasks" counts the names: beyond MOST_TASKS, new ones are
+-- counted together as "other".
+local function count_run(stats, field, by)
+  local outcome, name = string.match(field, '^task:(%l+):(.*)$')
+  if outcome and name ~= 'other' and not redis.call('HGET', stats, 'task:acked:' .. name) then
+    if counted(stats, 'tasks') < MOST_TASKS then
+      count(stats, 'tasks', 1)
+      count(stats, 'task:acked:' .. name, 0)
+    else
+      field = 'task:' .. outcome .. ':other'
+    end
+  end
+  count(stats, field, by)
+end
+
 -- Above this, bytes, an envelope is large. While a queue has never had one, claims read envelopes without asking for sizes.
 local LARGE = 8192
 

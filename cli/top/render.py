@@ -13,6 +13,7 @@ from delayq.model.show import plural, show_duration, show_moment
 from delayq.model.text import printable, printable_id
 from delayq.model.totals import totals
 
+from ..formats import tasks_text
 from ..output import shortened
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEAST_NAME, LEFT, STYLES, cell, limits, names, next_due, rate, show_bound, that_fit
@@ -157,6 +158,7 @@ def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
         ("per second", ", ".join(f"{value} {name}" for name, value in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),
+        *([("tasks", tasks_text(stats.tasks))] if stats.tasks else []),
         ("limits", limits(pulse.usage)),
         ("next due", next_due(pulse)),
         ("overdue", oldest),

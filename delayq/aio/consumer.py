@@ -184,10 +184,10 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared, deaths = queue.handlers.prepared, queue.middleware.deaths
-        make = partial(Message, queue)
+        handlers, deaths = queue.handlers, queue.middleware.deaths
+        make, prepared, tasks = partial(Message, queue), handlers.prepared, handlers.tasks
         return ConsumerEngine(
-            queue._context, make, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
+            queue._context, make, leases, pool, self.name, share, most, prepared, deaths, self._time_limit, tasks
         )
 
     def _watching(self) -> AbstractContextManager[object]:

@@ -38,6 +38,8 @@ COUNTERS = {
 
 MISSED = "Slots of schedules that were missed because no consumer was there in time."
 
+TASK_RUNS = "Runs of tasks, by how they ended, as consumers report them every 10 s."
+
 Labels: TypeAlias = Mapping[str, str]
 Samples: TypeAlias = Sequence[tuple[Labels, QueueReading]]
 TopicSamples: TypeAlias = Sequence[tuple[Labels, TopicReading]]
@@ -54,6 +56,7 @@ def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
         yield _counter(f"delayq_messages_{counter}", description, names, rows)
     missed = [(labels, float(each.stats.slots_missed)) for labels, each in samples]
     yield _counter("delayq_schedule_slots_missed", MISSED, names, missed)
+    yield _tasks(samples, names)
     yield _states(samples, names)
     for gauge, description in GAUGES.items():
         rows = [(labels, VALUES[gauge](each)) for labels, each in samples]
@@ -219,6 +222,17 @@ def _states(samples: Samples, names: Sequence[str]) -> Metric:
         ({**labels, "state": state}, float(getattr(each.stats, state))) for labels, each in samples for state in STATES
     ]
     return _gauge("delayq_messages", "Messages that are there now, by state.", [*names, "state"], rows)
+
+
+def _tasks(samples: Samples, names: Sequence[str]) -> Metric:
+    """Return the family of runs of tasks, in the order of their names; each shard has up to 101 of them."""
+    rows = [
+        ({**labels, "task": task, "outcome": outcome}, float(getattr(runs, outcome)))
+        for labels, each in samples
+        for task, runs in each.stats.tasks.items()
+        for outcome in runs.__struct_fields__
+    ]
+    return _counter("delayq_task_runs", TASK_RUNS, [*names, "task", "outcome"], rows)
 
 
 def _counter(name: str, description: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:

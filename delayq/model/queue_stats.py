@@ -10,6 +10,7 @@ import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.model.placement import STATES, State
+from delayq.model.task_runs import TaskRuns
 from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, span_ms
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -44,6 +45,9 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         lateness: a histogram: the exclusive upper end of a bucket, in ms, and the number of hand-outs in it.
         handler_time: a histogram of the run times of handlers, or batches. Consumers report it every 10 s.
         slots_missed: slots of schedules for which nothing ran, as no consumer was running in time. Samples lack it.
+        tasks: how the runs of tasks ended, by the name of the task: the first 100 of each shard, and the others
+            together as "other". Consumers report them every 10 s; one that is killed does not report its last ones, and
+            a report whose reply is lost may count twice. Samples lack them.
     """
 
     queue: str
@@ -82,6 +86,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     lateness: dict[int, int] = {}
     handler_time: dict[int, int] = {}
     slots_missed: int = 0
+    tasks: dict[str, TaskRuns] = {}
 
     PHASES: ClassVar[tuple[str, ...]] = ("scheduled", "due", "running", "retrying", "dead")
     COUNTERS: ClassVar[tuple[str, ...]] = (

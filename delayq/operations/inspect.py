@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import LoginRefused, UnreadableEnvelope
-from delayq.model import health
+from delayq.model import health, task_runs
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import Deliveries
@@ -86,6 +86,7 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
         lateness=buckets(counters, "late"),
         handler_time=buckets(counters, "took"),
         slots_missed=counters.get("slots_missed", 0),
+        tasks=task_runs.read(counters),
         **{name: counters.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)},
     )
 

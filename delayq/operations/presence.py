@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from delayq.log import log
 from delayq.model import consumer_info
 from delayq.model.interval import Interval
 from delayq.model.queue_stats import QueueStats
+from delayq.model.task_runs import RunCounter
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
@@ -53,47 +54,59 @@ class Presence:
     of the minute, on each shard. Nothing is written for a queue that is not recorded.
 
     Args:
+        name: of the consumer.
         describe: returns the consumer's report.
         times: returns the histogram of its handlers' run times so far.
+        tasks: the names of its tasks.
+
+    Attributes:
+        tasks: counts the runs of its tasks; None if it has none.
     """
 
     def __init__(
-        self, context: QueueContext, describe: Callable[[], bytes], times: Callable[[], Sequence[int]] = tuple
+        self,
+        context: QueueContext,
+        name: str,
+        describe: Callable[[], bytes],
+        times: Callable[[], Sequence[int]] = tuple,
+        tasks: Collection[str] = (),
     ) -> None:
+        self.name = name
+        self.tasks = RunCounter(tasks) if tasks else None
         self._context = context
         self._describe = describe
         self._times = times
-        self._sent_times: dict[int, int] = {}  # run times, by bucket, already in the queue's statistics
+        self._sent: dict[str, int] = {}  # already in the queue's statistics, by their fields
         self._interval = Interval(SECONDS)
         self._is_served = False  # by the first reply, and then by one every 10 s
         self._has_appeared = False
 
-    def beside(self, operation: Operation[T], name: str) -> Operation[T]:
-        """Return an operation; when a report is due, one that includes it for the consumer `name`."""
-        return operation if self._is_served and self._interval.left() else self._noting(operation, name)
+    def beside(self, operation: Operation[T]) -> Operation[T]:
+        """Return an operation; when a report is due, one that includes it."""
+        return operation if self._is_served and self._interval.left() else self._noting(operation)
 
-    def report(self, name: str) -> Operation[None]:
+    def report(self) -> Operation[None]:
         """Report if it is time, in a round trip of its own: for a consumer that makes no other."""
         if self._is_served and self._context.is_recorded and self._interval.due():
-            times = self._unreported()
-            self._note(name, times, (yield self._calls(name, times)))
+            runs = self._unreported()
+            self._note(runs, (yield self._calls(runs)))
 
-    def leave(self, name: str) -> Operation[None]:
-        """Deregister the consumer, and report the remaining run times."""
-        times = self._unreported()
-        if self._has_appeared or (times and self._context.is_recorded):
+    def leave(self) -> Operation[None]:
+        """Deregister the consumer, and report what it has not reported yet."""
+        runs = self._unreported()
+        if self._has_appeared or (runs and self._context.is_recorded):
             first, shard = self._context.shards[0], self._shard()
-            calls = [shard.deregister(name, times)]
+            calls = [shard.deregister(self.name, runs)]
             if shard is not first:
-                calls.append(first.deregister(name))
-            self._note(name, times, (yield calls))
+                calls.append(first.deregister(self.name))
+            self._note(runs, (yield calls))
 
     def _shard(self) -> QueueCommands:
         """Return the first shard that answered the last claim."""
         shards, outages = self._context.shards, self._context.outages
         return next((shard for shard in shards if not outages.has(shard.keys.meta)), shards[0])
 
-    def _noting(self, operation: Operation[T], name: str) -> Operation[T]:
+    def _noting(self, operation: Operation[T]) -> Operation[T]:
         """Run an operation together with the report; it only gets its own replies and errors."""
         context, noted, is_lost = self._context, False, False
         try:
@@ -102,8 +115,8 @@ class Presence:
                 note: list[Command[Any]] = []
                 recorded = context.is_recorded
                 if self._is_served and recorded and not noted:
-                    times = self._unreported()
-                    note = self._calls(name, times)
+                    runs = self._unreported()
+                    note = self._calls(runs)
                 try:
                     replies = yield [*calls, *note]
                 except BaseException as error:  # noqa: BLE001  # it is the operation's to handle
@@ -114,7 +127,7 @@ class Presence:
                 if note:
                     noted = True
                     self._interval.due()
-                    self._note(name, times, replies[len(calls) :])
+                    self._note(runs, replies[len(calls) :])
                 elif recorded and not (own and all(map(context.outlives, own))):  # other shards may serve it
                     self._is_served = not any(map(_refuses, own))
                 calls = operation.send(own)
@@ -125,24 +138,26 @@ class Presence:
             self._is_served = self._is_served and not is_lost
             raise
 
-    def _calls(self, name: str, times: dict[int, int]) -> list[Command[Any]]:
+    def _calls(self, runs: dict[str, int]) -> list[Command[Any]]:
         samples = [shard.sample(QueueStats.COUNTERS) for shard in self._context.shards]
-        return [self._shard().heartbeat(name, self._describe(), times), *samples]
+        return [self._shard().heartbeat(self.name, self._describe(), runs), *samples]
 
-    def _unreported(self) -> dict[int, int]:
-        """Return the run times that were not reported yet; those of a report without a reply are sent again."""
-        sent = self._sent_times
-        return {bucket: new for bucket, count in enumerate(self._times()) if (new := count - sent.get(bucket, 0))}
+    def _unreported(self) -> dict[str, int]:
+        """Return the run times and runs that were not reported yet; a lost report is sent again."""
+        counts = {f"took:{bucket}": count for bucket, count in enumerate(self._times())}
+        if self.tasks is not None:
+            counts |= self.tasks.counts
+        return {field: new for field, count in counts.items() if (new := count - self._sent.get(field, 0))}
 
-    def _note(self, name: str, times: dict[int, int], replies: Sequence[Any]) -> None:
+    def _note(self, runs: dict[str, int], replies: Sequence[Any]) -> None:
         """Process the replies to a report."""
         if not isinstance(replies[0], DelayqError):
             self._has_appeared = True
-            for bucket, count in times.items():
-                self._sent_times[bucket] = self._sent_times.get(bucket, 0) + count
+            for field, count in runs.items():
+                self._sent[field] = self._sent.get(field, 0) + count
         for error in replies:
             if isinstance(error, DelayqError):  # no message is affected
-                log.debug("consumer not recorded", queue=self._context.name, consumer=name, error=str(error))
+                log.debug("consumer not recorded", queue=self._context.name, consumer=self.name, error=str(error))
 
 
 def _refuses(reply: Any) -> bool:

@@ -362,12 +362,12 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def usage(self, late_ms: int) -> Command[Usage]:
         return self._call("usage", [self._clock(), late_ms], _read_usage)
 
-    def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:
-        """Take the run times of handlers as buckets and counts, like `deregister`."""
-        return self._call("heartbeat", [self._clock(), name, document, *_flat(times)], int)
+    def heartbeat(self, name: str, document: Raw, runs: Mapping[str, int] | None = None) -> Command[int]:
+        """Take how handlers ran as fields and counts, like `deregister`."""
+        return self._call("heartbeat", [self._clock(), name, document, *_flat(runs)], int)
 
-    def deregister(self, name: str, times: Mapping[int, int] | None = None) -> Command[int]:
-        return self._call("deregister", [name, *_flat(times)], int, repeats=False)
+    def deregister(self, name: str, runs: Mapping[str, int] | None = None) -> Command[int]:
+        return self._call("deregister", [name, *_flat(runs)], int, repeats=False)
 
     def consumers(self, skip: int = 0) -> Command[ConsumersReply]:
         return self._call("consumers", [self._clock(), skip], _read_consumers)
@@ -517,5 +517,5 @@ def _fields(changes: Changes) -> list[Raw]:
     return ["" if each is None else each for pair in changes.items() for each in pair]
 
 
-def _flat(times: Mapping[int, int] | None) -> list[Raw]:
-    return [each for pair in (times or {}).items() for each in pair]
+def _flat(counts: Mapping[str, int] | None) -> list[Raw]:
+    return [each for pair in (counts or {}).items() for each in pair]

@@ -13,7 +13,7 @@ The life of a message here, in the order of the methods:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -50,6 +50,9 @@ EARLY_SECONDS = 0.5  # how early one queue of several does what is due every sec
 D = TypeVar("D", bound=Delivery)
 
 
+NO_WATCH = idle.SleepPlan(0, False, ())
+
+
 class Known(NamedTuple):
     """What a consumer knows of its queue since its last exchange.
 
@@ -61,6 +64,7 @@ class Known(NamedTuple):
         recovers: leases that have ended can be taken back.
         is_doubtful: the last step failed, perhaps for longer than a lease: renew all leases first.
         rests: until the end of `sleep`, nothing is due that the bell does not announce: acks need no claim beside them.
+        watch: until when the server need not be asked while there is no room.
     """
 
     has_all: bool = True
@@ -70,6 +74,7 @@ class Known(NamedTuple):
     recovers: bool = True
     is_doubtful: bool = False
     rests: bool = False
+    watch: idle.SleepPlan = NO_WATCH
 
 
 class Slept(NamedTuple):
@@ -82,9 +87,6 @@ class Slept(NamedTuple):
 
     undisturbed: bool = False
     expected: Sequence[str] = ()
-
-
-NO_WATCH = idle.SleepPlan(0, False, ())
 
 
 class ConsumerEngine(BaseEngine[D]):
@@ -100,6 +102,7 @@ class ConsumerEngine(BaseEngine[D]):
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
         time_limit: of the handlers, which its reports say; None for none.
+        tasks: the names of the queue's tasks.
     """
 
     _context: QueueContext
@@ -117,22 +120,21 @@ class ConsumerEngine(BaseEngine[D]):
         declared: Iterable[schedules.Prepared],
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
         time_limit: TimeLimit | None = None,
+        tasks: Collection[str] = (),
     ) -> None:
         unsettled: UnsettledOutcomes[D] = UnsettledOutcomes(
             lambda message: context.shard(message.id), partial(is_large, context), share.is_burst, queue=context.name
         )
         super().__init__(context, leases, pool, unsettled, most, queue=context.name)
-        self._name = name
         self._share = share
         self._claimer = Claimer(context, name, make_message, leases, share.is_alone)
         self._known = Known()
         self._slept = Slept()
-        self._watch = NO_WATCH  # until when the server need not be asked while there is no room
         self._upkeep = ConsumerUpkeep(context, declared)
         self._deaths = hooks.Deaths(deaths)
         self._cancellations = CancellationWatch(context, leases, pool.cancel)
         describe = partial(self._describe, time.monotonic(), time_limit or TimeLimit(None))
-        self._presence = presence.Presence(context, describe, pool.times.counts)
+        self._presence = presence.Presence(context, name, describe, pool.times.counts, tasks)
 
     @property
     def is_burst(self) -> bool:
@@ -158,7 +160,7 @@ class ConsumerEngine(BaseEngine[D]):
         limit, unsettled = self._room(), self._unsettled
         if not limit and self._may_wait():
             self._share.answered(0, 0, settled=False)
-            yield from self._sleep(self._watch, has_room=False)
+            yield from self._sleep(self._known.watch, has_room=False)
             return
         if self._upkeep.is_due and (yield from self._upkeep.clean_up()):
             self._known = self._known._replace(has_all=False, rests=False)
@@ -190,10 +192,10 @@ class ConsumerEngine(BaseEngine[D]):
 
         Its turn for a permit may be far off: an exchange at each wake-up would cost more than its messages.
         """
-        if self._share.is_alone or self._unsettled.are_due or self._upkeep.is_due or self._watch.until == 0:
+        if self._share.is_alone or self._unsettled.are_due or self._upkeep.is_due or self._known.watch.until == 0:
             return False
         left = min(self._unsettled.left(), self._upkeep.collection_left, self._context.outages.pause())
-        return min(left, self._cancellations.left(), self._watch.until - time.monotonic()) > 0
+        return min(left, self._cancellations.left(), self._known.watch.until - time.monotonic()) > 0
 
     @property
     def _rests(self) -> bool:
@@ -225,18 +227,18 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, known, settled, repeated = self._context, self._known, self._unsettled.ready, self._unsettled.again()
-        settling = settle(context, settled, self._name) if settled else None
-        again = settle_each(context, repeated, self._name) if repeated else None
+        settling = settle(context, settled, self._presence.name) if settled else None
+        again = settle_each(context, repeated, self._presence.name) if repeated else None
         recovering = finding = planning = claiming = None
         early = 0.0 if self._share.is_alone else EARLY_SECONDS
         if limit is not None:
             recovering, finding = self._upkeep.collection(early)
             if known.has_all or not limit:  # otherwise the next turn comes at once
-                planning = idle.plan_sleep(context, self._name, FALLBACK_MS, known.is_blocked)
+                planning = idle.plan_sleep(context, self._presence.name, FALLBACK_MS, known.is_blocked)
             expected, self._slept = self._slept.expected if limit else (), Slept()
-            claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
+            claiming = self._presence.beside(self._claimer.claim(limit, expected))
         elif settling is not None:
-            settling = self._presence.beside(settling, self._name)
+            settling = self._presence.beside(settling)
         stopping = self._cancellations.look() if self._cancellations.left() <= early else None
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
@@ -268,12 +270,10 @@ class ConsumerEngine(BaseEngine[D]):
         context = self._context
         may_free = context.claims.is_limited or context.settings.concurrency_key is not None  # acks, for other messages
         rests = batch.limit > 0 and batch.has_all and not (may_free or batch.waits or context.is_owed)
-        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, self._known.recovers, rests=rests)
-        until = time.monotonic() + FALLBACK_MS / 1000
-        if sleep is not None:
-            self._watch = sleep
-        elif not (self._watch.for_event and time.monotonic() < self._watch.until < until):  # its promise to wake holds
-            self._watch = NO_WATCH._replace(until=until)
+        watch, until = sleep or self._known.watch, time.monotonic() + FALLBACK_MS / 1000
+        if sleep is None and not (watch.for_event and time.monotonic() < watch.until < until):  # else its promise holds
+            watch = NO_WATCH._replace(until=until)
+        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, self._known.recovers, False, rests, watch)
 
     def _take(self, messages: list[D]) -> Effects[None]:
         if not messages:
@@ -306,7 +306,7 @@ class ConsumerEngine(BaseEngine[D]):
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
         stopping = None if self._cancellations.left() else self._cancellations.look()
-        yield from gather(stopping, self._presence.report(self._name))  # neither is worth an outage
+        yield from gather(stopping, self._presence.report())  # neither is worth an outage
 
     def _settle_large(self) -> Effects[None]:
         """Settle an outcome that may break its connection, in its own round trip, whose failure is not an outage."""
@@ -314,7 +314,7 @@ class ConsumerEngine(BaseEngine[D]):
         message, outcome = large.pop(0)
         self._leases.settling = frozenset({id(message)})
         try:
-            (ours,) = yield from once(settle(self._context, [(message, outcome)], self._name))
+            (ours,) = yield from once(settle(self._context, [(message, outcome)], self._presence.name))
         except DelayqError as error:
             ours = error
         except BaseException:
@@ -334,7 +334,7 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _note(self, settled: Pairs[D], results: Sequence[bool | DelayqError], is_alone: bool = False) -> None:
         logged: BaseException | None = None  # an error of a whole batch is traced only once
-        refused = self._unsettled.refused
+        refused, tasks = self._unsettled.refused, self._presence.tasks
         for (message, outcome), ours in zip(settled, results, strict=True):
             if ours is not True and isinstance(ours, DelayqError):
                 self._try_again(message, outcome, ours, is_alone)
@@ -344,6 +344,8 @@ class ConsumerEngine(BaseEngine[D]):
             self._leases.drop(message)
             if self._deaths.functions:
                 self._deaths.note(message)
+            if tasks is not None and ours:
+                tasks.note(message, outcome)
             if outcome is oc.DONE and ours:
                 self.handled += 1
             else:
@@ -388,10 +390,9 @@ class ConsumerEngine(BaseEngine[D]):
 
     def on_outage(self) -> None:
         """Let the next turn renew all leases first, then claim, check the queue's record and ask how long to sleep."""
-        self._known = self._known._replace(has_all=True, is_doubtful=True, rests=False)
+        self._known = self._known._replace(has_all=True, is_doubtful=True, rests=False, watch=NO_WATCH)
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
-        self._watch = NO_WATCH
         self._context.look_again()
         self._share.answered(0, 0, settled=False, failed=True)  # whatever step failed: other queues do not wait for it
 
@@ -450,8 +451,7 @@ class ConsumerEngine(BaseEngine[D]):
         woken = yield WaitForWork(seconds, True, sources, is_exact=has_room)
         called = sleep.for_event or woken.disturbed or woken.token
         if woken.token:
-            self._known, self._watch = known._replace(rests=False), NO_WATCH
-            known = self._known
+            known = self._known = known._replace(rests=False, watch=NO_WATCH)
         waits_for_limit = known.limit_holds and self._share.is_burst  # only a claim shows if others took the rest
         is_over = time.monotonic() >= sleep.until
         undisturbed = is_idle and not (called or waits_for_limit or self._context.is_owed)
@@ -464,8 +464,8 @@ class ConsumerEngine(BaseEngine[D]):
         self._slept = self._slept._replace(undisturbed=False)
         if self.shutdown.is_requested or self._upkeep.is_due or not self._context.is_open:
             return False  # a claim also checks the queue's record again
-        watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)
-        sleep = yield from self._presence.beside(watching, self._name)
+        watching = idle.poll_idle(self._context, self._presence.name, FALLBACK_MS)
+        sleep = yield from self._presence.beside(watching)
         if sleep.until <= time.monotonic():
             self._upkeep.hasten()
             return False
@@ -495,7 +495,7 @@ class ConsumerEngine(BaseEngine[D]):
             self._abandon()
         yield from self._deaths.tell()  # including messages that handlers have buried themselves at the end
         if not self.outage.is_cut_off:
-            yield from self._at_last(self._presence.leave(self._name))
+            yield from self._at_last(self._presence.leave())
             yield from self._at_last(self._claimer.end())
 
     def _abandon(self) -> None:
@@ -523,4 +523,4 @@ class ConsumerEngine(BaseEngine[D]):
     def _pass_token_on(self) -> Effects[None]:
         token = yield StopListening()
         if token or self._known.sleep is not None or self._context.claims.is_limited:
-            yield from idle.pass_on(self._context, self._name)
+            yield from idle.pass_on(self._context, self._presence.name)

@@ -39,14 +39,14 @@ class ReceiveWait:
         self._context = context
         self._executor = executor
         self.name, self.process = consumer_name(secrets.token_hex(4)), os.getpid()
-        self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
+        self._presence = presence.Presence(context, self.name, partial(consumer_info.describe, 0, time.monotonic()))
         self._bells = Bells(executor)
         self._until = 0.0
         self._promised = False
 
     def taking(self, claim: Operation[T]) -> Operation[T]:
         """Return a claim; when it is time, together with this receiver's heartbeat."""
-        return self._presence.beside(claim, self.name)
+        return self._presence.beside(claim)
 
     async def begin(self, seconds: float, held: bool = False) -> None:
         """Listen, and ask for the time of the next event within `seconds`; `held` is as in `idle.plan_sleep`."""

@@ -20,6 +20,7 @@ from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
+from delayq.model.task_runs import TaskRuns
 from delayq.model.units import from_ms
 from delayq.types import QueueStats, Upcoming
 
@@ -148,6 +149,14 @@ def test_page_of_a_queue_lists_consumers_and_what_each_holds():
     assert re.search(r"handlers +▏ {10}█▏ 1ms to 1s; now half <1s, 99 % <1s", told)
     assert "No trouble." in told
     assert "an error" in told
+
+
+def test_page_of_a_queue_says_how_its_most_run_tasks_ended():
+    tasks = {f"t{n}": TaskRuns(acked=n) for n in range(6)} | {"wel\x1bcome": TaskRuns(acked=1200, failed=3, dead=1)}
+    told = " ".join(shown_of(shows("q", tasks=tasks), "enter").split())
+    assert "tasks wel\\x1bcome 1,200 acked, 3 failed, 1 dead; t5 5 acked; t4 4 acked; " in told
+    assert "; t2 2 acked; 2 more" in told
+    assert "tasks" not in shown_of(shows("q"), "enter")
 
 
 def consumer(name: str, **known: Any) -> ConsumerInfo:

@@ -21,7 +21,7 @@ def test_second_heartbeat_updates_the_same_entry(queue):
 
 def test_handler_times_are_added_to_the_counters(queue):
     queue.given(stats={"took:0": 2, "acked": 9})
-    queue.heartbeat("me", "{}", {0: 3, 11: 1})
+    queue.heartbeat("me", "{}", {"took:0": 3, "took:11": 1})
     assert queue.state()["stats"] == {"took:0": 5, "took:11": 1, "acked": 9}
 
 
@@ -86,3 +86,24 @@ def test_consumer_seen_last_is_returned(queue):
     assert queue.last_seen() is None
     queue.given(consumers={"a": NOW - 10, "b": NOW, "c": NOW - 5})
     assert queue.last_seen() == ("b", NOW)
+
+
+def test_runs_of_a_new_task_are_counted_under_its_name(queue):
+    queue.given(stats={"acked": 9})
+    queue.heartbeat("me", "{}", {"task:failed:a:b": 2, "task:acked:welcome": 3})
+    counts = {"tasks": 2, "task:acked:a:b": 0, "task:failed:a:b": 2, "task:acked:welcome": 3, "acked": 9}
+    assert queue.state()["stats"] == counts
+
+
+def test_runs_of_tasks_beyond_a_hundred_names_are_counted_together(queue):
+    queue.heartbeat("me", "{}", {f"task:dead:{n}": 1 for n in range(99)})
+    queue.deregister("me", {"task:acked:hundredth": 1, "task:acked:one more": 4, 'task:dead:two\n"more': 5})
+    queue.heartbeat("me", "{}", {"task:dead:7": 1, "task:acked:other": 2, "task:failed:hundredth": 3})
+    stats = queue.state()["stats"]
+    assert stats["tasks"] == 100
+    assert (stats["task:dead:7"], stats["task:acked:hundredth"], stats["task:failed:hundredth"]) == (2, 1, 3)
+    assert {name: count for name, count in stats.items() if name.endswith("other")} == {
+        "task:acked:other": 6,
+        "task:dead:other": 5,
+    }
+    assert not [name for name in stats if "more" in name]

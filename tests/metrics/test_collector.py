@@ -179,6 +179,26 @@ def test_lateness_and_handler_time_are_histograms_of_all_deliveries(queue: Queue
         assert scrape.families[f"delayq_{name}_seconds"].type == "histogram"
 
 
+def test_runs_of_tasks_are_counted_by_name_and_outcome(queue: Queue):
+    hostile = '"un\\safe", } 1'
+
+    @queue.task(name=hostile, max_retries=0)
+    def fails() -> None:
+        raise ValueError
+
+    @queue.task
+    def works() -> None: ...
+
+    works.send()
+    works.send()
+    fails.send()
+    assert "delayq_task_runs_total{" not in Metrics([queue]).exposition().body.decode()
+    Consumer(queue).drain()
+    scrape, name = scraped(Metrics([queue])), "delayq_task_runs_total"
+    assert [scrape.value(name, task="works", outcome=each) for each in ("acked", "failed", "dead")] == [2, 0, 0]
+    assert [scrape.value(name, task=hostile, outcome=each) for each in ("acked", "failed", "dead")] == [0, 0, 1]
+
+
 @given(st.dictionaries(st.sampled_from([2**power for power in range(31)]), st.integers(1, 10**9)))
 def test_buckets_are_cumulative_and_the_last_has_all_others(counts: dict[int, int]):
     buckets, total = histogram(counts)

@@ -30,7 +30,7 @@ def at_once(context: QueueContext, monkeypatch: pytest.MonkeyPatch) -> None:  # 
 
 def noting(context: QueueContext, *times: int) -> Presence:
     """The presence of a consumer whose handlers' times have these counts, one per bucket."""
-    return Presence(context, lambda: b"{}", lambda: times)
+    return Presence(context, "me", lambda: b"{}", lambda: times)
 
 
 def call(name: str) -> Command[str]:
@@ -65,29 +65,29 @@ def run(steps: Operation[str], *replies: Any) -> list[list[str]]:
 
 def test_served_consumer_sends_a_heartbeat_and_then_not_for_a_while(context: QueueContext):
     presence, seen = noting(context), list[Any]()
-    assert run(presence.beside(operation(seen), "me"), ["a"]) == [["call 0"]]
-    assert run(presence.beside(operation(seen), "me"), ["b", 0, 0]) == [["call 0", "heartbeat", "sample"]]
-    assert run(presence.beside(operation(seen), "me"), ["c"]) == [["call 0"]]
+    assert run(presence.beside(operation(seen)), ["a"]) == [["call 0"]]
+    assert run(presence.beside(operation(seen)), ["b", 0, 0]) == [["call 0", "heartbeat", "sample"]]
+    assert run(presence.beside(operation(seen)), ["c"]) == [["call 0"]]
     assert seen == [["a"], ["b"], ["c"]]
 
 
 def test_first_round_trip_after_an_answered_one_carries_the_heartbeat(context: QueueContext):
     seen = list[Any]()
-    trips = run(noting(context).beside(operation(seen, 3), "me"), ["a"], ["b", 0, 0], ["c"])
+    trips = run(noting(context).beside(operation(seen, 3)), ["a"], ["b", 0, 0], ["c"])
     assert trips == [["call 0"], ["call 1", "heartbeat", "sample"], ["call 2"]]
     assert seen == [["a"], ["b"], ["c"]]
 
 
 def test_refused_consumer_sends_no_heartbeat(context: QueueContext):
-    trips = run(noting(context).beside(operation([], 2), "me"), [StaleReceipt("no")], ["b"])
+    trips = run(noting(context).beside(operation([], 2)), [StaleReceipt("no")], ["b"])
     assert trips == [["call 0"], ["call 1"]]
 
 
 def test_operation_gets_the_error_of_its_round_trip(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen, error = noting(context), list[Any](), LookupError("lost")
-    run(presence.beside(operation(seen), "me"), ["a"])
-    trips = run(presence.beside(operation(seen, 2), "me"), error, ["b", 0, 0])
+    run(presence.beside(operation(seen)), ["a"])
+    trips = run(presence.beside(operation(seen, 2)), error, ["b", 0, 0])
     assert trips == [["call 0", "heartbeat", "sample"], ["call 1", "heartbeat", "sample"]]
     assert seen == [["a"], error, ["b"]]
 
@@ -97,32 +97,32 @@ def test_consumer_sends_a_heartbeat_again_after_its_next_successful_operation(
 ):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence = noting(context)
-    run(presence.beside(operation([]), "me"), ["a"])
+    run(presence.beside(operation([])), ["a"])
     with pytest.raises(ServerUnreachable):
-        run(presence.beside(operation([]), "me"), ServerUnreachable("gone"))
-    assert run(presence.beside(operation([]), "me"), ["b"]) == [["call 0"]]
-    assert run(presence.beside(operation([]), "me"), ["c", 0, 0]) == [["call 0", "heartbeat", "sample"]]
+        run(presence.beside(operation([])), ServerUnreachable("gone"))
+    assert run(presence.beside(operation([])), ["b"]) == [["call 0"]]
+    assert run(presence.beside(operation([])), ["c", 0, 0]) == [["call 0", "heartbeat", "sample"]]
 
 
 def test_refused_heartbeat_does_not_fail_the_operation(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen = noting(context), list[Any]()
-    run(presence.beside(operation(seen), "me"), ["a"])
-    run(presence.beside(operation(seen), "me"), ["b", StaleReceipt("no"), 0])
+    run(presence.beside(operation(seen)), ["a"])
+    run(presence.beside(operation(seen)), ["b", StaleReceipt("no"), 0])
     assert seen == [["a"], ["b"]]
 
 
 def test_unrecorded_queue_gets_no_heartbeat():
     presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
     for _ in range(3):
-        assert run(presence.beside(operation([], 2), "me"), ["a"], ["b"]) == [["call 0"], ["call 1"]]
+        assert run(presence.beside(operation([], 2)), ["a"], ["b"]) == [["call 0"], ["call 1"]]
 
 
 def test_opening_the_queue_does_not_count_as_an_answer(monkeypatch: pytest.MonkeyPatch):
     opened = iter([False, True, True, True])
     monkeypatch.setattr(QueueContext, "is_recorded", property(lambda _: next(opened)))
     presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
-    trips = run(presence.beside(operation([], 2), "me"), ["recorded"], ["b"])
+    trips = run(presence.beside(operation([], 2)), ["recorded"], ["b"])
     assert trips == [["call 0"], ["call 1"]]
 
 
@@ -135,7 +135,7 @@ def told(calls: list[Command[Any]]) -> list[int]:
 
 def note(presence: Presence, *replies: Any) -> list[Any]:
     """Send a heartbeat, answer it, and return the handler times that it carried."""
-    steps = presence.beside(operation([]), "me")
+    steps = presence.beside(operation([]))
     handed = told(next(steps))
     with pytest.raises(StopIteration):
         steps.send(["own", *replies])
@@ -145,8 +145,8 @@ def note(presence: Presence, *replies: Any) -> list[Any]:
 @pytest.mark.usefixtures("at_once")
 def test_each_heartbeat_carries_the_handler_times_since_the_last(context: QueueContext):
     times = [3, 0, 1]
-    presence = Presence(context, lambda: b"{}", lambda: times)
-    run(presence.beside(operation([]), "me"), ["a"])
+    presence = Presence(context, "me", lambda: b"{}", lambda: times)
+    run(presence.beside(operation([])), ["a"])
     assert note(presence, 0, 0) == [0, 3, 2, 1]
     assert note(presence, 0, 0) == []
     times[1] += 5
@@ -157,7 +157,7 @@ def test_each_heartbeat_carries_the_handler_times_since_the_last(context: QueueC
 @pytest.mark.usefixtures("at_once")
 def test_handler_times_of_a_refused_heartbeat_go_with_the_next(context: QueueContext):
     presence = noting(context, 3)
-    run(presence.beside(operation([]), "me"), ["a"])
+    run(presence.beside(operation([])), ["a"])
     assert note(presence, StaleReceipt("no"), 0) == [0, 3]
     assert note(presence, 0, StaleReceipt("no")) == [0, 3]
     assert note(presence, 0, 0) == []
@@ -166,22 +166,22 @@ def test_handler_times_of_a_refused_heartbeat_go_with_the_next(context: QueueCon
 @pytest.mark.usefixtures("at_once")
 def test_leaving_consumer_sends_its_remaining_handler_times(context: QueueContext):
     times = [3]
-    presence = Presence(context, lambda: b"{}", lambda: times)
-    run(presence.beside(operation([]), "me"), ["a"])
+    presence = Presence(context, "me", lambda: b"{}", lambda: times)
+    run(presence.beside(operation([])), ["a"])
     note(presence, 0, 0)
     times[0] += 1
-    steps = presence.leave("me")
+    steps = presence.leave()
     assert told(next(steps)) == [0, 1]
     with pytest.raises(StopIteration):
         steps.send([1])
 
 
 def test_consumer_without_heartbeat_or_handler_times_need_not_leave(context: QueueContext):
-    assert list(noting(context, 0, 0).leave("me")) == []
+    assert list(noting(context, 0, 0).leave()) == []
 
 
 def test_consumer_without_a_heartbeat_still_sends_its_handler_times(context: QueueContext):
-    (calls,) = [next(noting(context, 0, 2).leave("me"))]
+    (calls,) = [next(noting(context, 0, 2).leave())]
     assert (asked(calls), told(calls)) == (["deregister"], [1, 2])
 
 
@@ -189,5 +189,5 @@ def test_consumer_without_a_heartbeat_still_sends_its_handler_times(context: Que
 def test_each_shard_is_sampled(context: QueueContext):
     context.shards = [context.shards[0]] * 3
     presence = noting(context)
-    trips = run(presence.beside(operation([], 2), "me"), ["a"], ["b", 0, 0, 0, 0])
+    trips = run(presence.beside(operation([], 2)), ["a"], ["b", 0, 0, 0, 0])
     assert trips == [["call 0"], ["call 1", "heartbeat", "sample", "sample", "sample"]]

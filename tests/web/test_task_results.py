@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Consumer, Queue, TaskFailed
+from delayq import Consumer, Outgoing, Queue, TaskFailed
 from delayq.web.redaction import REDACTED, Redaction
 from tests.harness.servers import RedisServer
 from tests.harness.web.api import EMAILS, is_problem
@@ -167,3 +167,17 @@ def test_why_of_a_message_that_is_gone_hides_values(enter: Enter, queue: Queue):
         why = asked(enter(redact=redact))["why"]
         assert "is gone; a message with this id became a dead letter" in why
         assert ("hunter2" in why) == is_shown
+
+
+def test_page_and_api_of_a_queue_say_how_the_runs_of_its_tasks_ended(enter: Enter, queue: Queue):
+    name = '<b>&"price"'
+    queue.task(name=name)(price)
+    client = enter()
+    queue.send_many([Outgoing({"item": each}, task=name, max_retries=0) for each in ("tea", "milk")])
+    assert client.get(EMAILS).json()["tasks"] == []
+    Consumer(queue).drain()
+    told = client.get(EMAILS).json()["tasks"]
+    assert told == [{"task": name, "acked": 1, "failed": 0, "dead": 1}]
+    page = client.get("/main/queues/emails").text
+    assert "&lt;b&gt;&amp;" in page.partition('id="task-runs"')[2]
+    assert name not in page

@@ -119,17 +119,35 @@ Counters = msgspec.defstruct(
 )
 
 
+class TaskRuns(Answer):
+    """How the runs of a task ended, as consumers report them every 10 seconds.
+
+    Attributes:
+        task: its name; "other" for all tasks beyond the first 100 of a shard.
+        acked: in an ack.
+        failed: in an error after which the message is retried.
+        dead: in an error that made the message a dead letter.
+    """
+
+    task: str
+    acked: int
+    failed: int
+    dead: int
+
+
 class Queue(Answer):
     """All details of a queue.
 
     Attributes:
         configuration: its stored settings, which apply to all programs.
         counters: the totals since it was created.
+        tasks: the runs of its tasks since then, by name.
     """
 
     summary: QueueSummary
     configuration: Configuration
     counters: Counters  # type: ignore[valid-type]
+    tasks: list[TaskRuns]
 
 
 class HeldMessage(Answer):
@@ -276,7 +294,9 @@ async def get_queue(request: Request) -> Queue:
     seen = await watch_of(request).look_at(queue.name)
     if seen.error:
         raise HTTPException(503, seen.error)
-    return Queue(summary=_summary(seen), configuration=await queue.configuration(), counters=of(Counters, seen.stats))
+    tasks = [of(TaskRuns, runs, task=task) for task, runs in seen.stats.tasks.items()]
+    counters = of(Counters, seen.stats)
+    return Queue(summary=_summary(seen), configuration=await queue.configuration(), counters=counters, tasks=tasks)
 
 
 async def list_consumers(request: Request) -> Consumers:

@@ -185,8 +185,9 @@ def idles(mine: Queue, root: Queue) -> None:
     keys = mine._context.shards[0].keys
     act(mine, mine._context.shards[0].plan_sleep("me", 60_000), mine._context.shards[0].poll_idle("me", 60_000))
     shards(root).zadd(keys.consumers, {"long ago": 1})
-    assert mine._executor.run([mine._context.shards[0].heartbeat("me", "{}", {0: 1})]) == [1]
-    act(mine, mine._context.shards[0].deregister("me", {0: 1}))
+    runs = {"took:0": 1, "task:acked:welcome": 1}
+    assert mine._executor.run([mine._context.shards[0].heartbeat("me", "{}", runs)]) == [1]
+    act(mine, mine._context.shards[0].deregister("me", {"took:0": 1}))
     samples(mine, root)
     assert shards(root).exists(keys.timer)
     shards(root).delete(keys.bell, keys.timer)

@@ -44,7 +44,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "acquire_slot": lambda scripts: scripts.acquire_slot(
         [KeyedDelivery("k", "lost", "0.0.0.0-0", NOW), KeyedDelivery("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
-    "heartbeat": lambda scripts: scripts.heartbeat("me", b"{}", {0: 3, 5: 1}),
+    "heartbeat": lambda scripts: scripts.heartbeat("me", b"{}", {"took:0": 3, "task:acked:welcome": 1}),
     "enqueue_occurrence": lambda scripts: scripts.enqueue_occurrence("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
     "ack_then": lambda scripts: scripts.ack_then(
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
@@ -69,7 +69,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
     "ledger_extent": lambda scripts: scripts.ledger_extent(""),
-    "deregister": lambda scripts: scripts.deregister("me", {0: 3}),
+    "deregister": lambda scripts: scripts.deregister("me", {"took:0": 3}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open_queue": lambda scripts: scripts.open_queue(1, create=True),
     "progress": lambda scripts: scripts.progress(*HELD, b"[1]"),
