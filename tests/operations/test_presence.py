@@ -126,14 +126,15 @@ def test_opening_the_queue_does_not_count_as_an_answer(monkeypatch: pytest.Monke
     assert trips == [["call 0"], ["call 1"]]
 
 
-def told(calls: list[Command[Any]]) -> list[int]:
-    """The handler times that a heartbeat carries."""
+def told(calls: list[Command[Any]]) -> dict[str, int]:
+    """The handler times that a heartbeat carries, by their fields in the queue's statistics."""
     (note,) = (each for each in calls if each.script and each.script.name in ("heartbeat", "deregister"))
     keys = int(note.args[0])
-    return list(map(int, note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :]))
+    fields = note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :]
+    return dict(zip(map(str, fields[::2]), map(int, fields[1::2]), strict=True))
 
 
-def note(presence: Presence, *replies: Any) -> list[Any]:
+def note(presence: Presence, *replies: Any) -> dict[str, int]:
     """Send a heartbeat, answer it, and return the handler times that it carried."""
     steps = presence.beside(operation([]))
     handed = told(next(steps))
@@ -147,20 +148,20 @@ def test_each_heartbeat_carries_the_handler_times_since_the_last(context: QueueC
     times = [3, 0, 1]
     presence = Presence(context, "me", lambda: b"{}", lambda: times)
     run(presence.beside(operation([])), ["a"])
-    assert note(presence, 0, 0) == [0, 3, 2, 1]
-    assert note(presence, 0, 0) == []
+    assert note(presence, 0, 0) == {"took:0": 3, "took:2": 1}
+    assert note(presence, 0, 0) == {}
     times[1] += 5
     times[2] += 1
-    assert note(presence, 0, 0) == [1, 5, 2, 1]
+    assert note(presence, 0, 0) == {"took:1": 5, "took:2": 1}
 
 
 @pytest.mark.usefixtures("at_once")
 def test_handler_times_of_a_refused_heartbeat_go_with_the_next(context: QueueContext):
     presence = noting(context, 3)
     run(presence.beside(operation([])), ["a"])
-    assert note(presence, StaleReceipt("no"), 0) == [0, 3]
-    assert note(presence, 0, StaleReceipt("no")) == [0, 3]
-    assert note(presence, 0, 0) == []
+    assert note(presence, StaleReceipt("no"), 0) == {"took:0": 3}
+    assert note(presence, 0, StaleReceipt("no")) == {"took:0": 3}
+    assert note(presence, 0, 0) == {}
 
 
 @pytest.mark.usefixtures("at_once")
@@ -171,7 +172,7 @@ def test_leaving_consumer_sends_its_remaining_handler_times(context: QueueContex
     note(presence, 0, 0)
     times[0] += 1
     steps = presence.leave()
-    assert told(next(steps)) == [0, 1]
+    assert told(next(steps)) == {"took:0": 1}
     with pytest.raises(StopIteration):
         steps.send([1])
 
@@ -182,7 +183,7 @@ def test_consumer_without_heartbeat_or_handler_times_need_not_leave(context: Que
 
 def test_consumer_without_a_heartbeat_still_sends_its_handler_times(context: QueueContext):
     (calls,) = [next(noting(context, 0, 2).leave())]
-    assert (asked(calls), told(calls)) == (["deregister"], [1, 2])
+    assert (asked(calls), told(calls)) == (["deregister"], {"took:1": 2})
 
 
 @pytest.mark.usefixtures("at_once")
