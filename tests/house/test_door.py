@@ -60,6 +60,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.topic.groups": {
         "delayq.operations.topics.reclaim": "says also what a takeover has buried and cleared",
     },
+    "delayq.django.backend": {
+        "delayq.operations.encode.encode_message": "refuses within a transaction what could not be sent after it",
+    },
     "delayq.testing.drain": {
         "delayq.operations.idle": "asks when the next message is due, to move the clock there",
         "delayq.operations.schedules": "stores the schedules that have functions here, as a consumer does",
