@@ -30,6 +30,7 @@ from delayq.django.paths import load
 from delayq.django.queues import queue_of
 from delayq.django.task import DelayqTask
 from delayq.errors import InvalidInput
+from delayq.model import server_url
 from delayq.operations.encode import encode_message
 
 
@@ -117,6 +118,8 @@ class DelayqBackend(BaseTaskBackend):
             return
         for name in sorted(self.queues) or ["default"]:
             try:
+                if options.url is not None:
+                    server_url.check(options.url)
                 self.queue(name)
                 encode_message(Outgoing({}, task="check", results=options.results, max_retries=options.max_retries))
             except InvalidInput as error:

@@ -114,6 +114,7 @@ def _scope(request: HttpRequest, path: str, user: Any, role: Role) -> dict[str, 
     from delayq.web import User  # noqa: PLC0415
 
     meta, around = request.META, getattr(request, "scope", {})
+    port = str(meta.get("SERVER_PORT", ""))
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
     raw = around.get("raw_path") or str(meta.get("REQUEST_URI") or meta.get("RAW_URI") or "").encode("latin-1")
     return {
@@ -127,7 +128,7 @@ def _scope(request: HttpRequest, path: str, user: Any, role: Role) -> dict[str, 
         "query_string": meta.get("QUERY_STRING", "").encode("latin-1"),
         "headers": headers,
         "client": (meta.get("REMOTE_ADDR", ""), 0),
-        "server": (meta.get("SERVER_NAME", ""), int(meta.get("SERVER_PORT") or 0)),
+        "server": (meta.get("SERVER_NAME", ""), int(port) if port.isdecimal() else None),  # None on a Unix socket
         USER: User(user.get_username(), role),
         **({"raw_path": raw} if raw.startswith(b"/") else {}),
     }

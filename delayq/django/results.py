@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime as dt
 import traceback
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from delayq import Queue, TaskFailed
+from delayq import Queue, errors
 from delayq.django.framework import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from delayq.django.paths import load
 from delayq.errors import InvalidInput
@@ -115,10 +116,11 @@ def _call(alias: str, id: str, queue: str, path: str | None, arguments: Any, hea
 
 
 def _error(error: StoredError) -> Any:
-    if not error.type:  # nobody has raised it
-        return TaskError(exception_class_path=_path(TaskFailed), traceback=error.traceback or error.cause)
-    path = error.type if "." in error.type else f"builtins.{error.type}"
-    return TaskError(exception_class_path=path, traceback=error.traceback or error.line)
+    kind = error.type
+    if "." not in kind:  # it is one of Python's, or delayq's, or nobody has raised it
+        modules = [each for each in (builtins, errors) if isinstance(getattr(each, kind or "-", None), type)]
+        kind = f"{modules[0].__name__}.{kind}" if modules else _path(errors.TaskFailed)
+    return TaskError(exception_class_path=kind, traceback=error.traceback or error.cause)
 
 
 def raised(error: BaseException) -> Any:

@@ -43,13 +43,14 @@ class Command(BaseCommand):
             connections.close_all()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take all words as they are."""
+        """Take all words of the command as they are."""
+        parser.add_argument("--backend")
         parser.add_argument("words", nargs=REMAINDER)
 
-    def handle(self, *_: Any, words: Sequence[str], **__: Any) -> None:
+    def handle(self, *_: Any, words: Sequence[str], backend: str | None, **__: Any) -> None:
         """Run the command for `call_command`; raise CommandError if it fails."""
         try:
-            self._run(words)
+            self._run(words if backend is None else ["--backend", backend, *words])
         except SystemExit as ended:
             if ended.code:
                 raise CommandError(f"delayq {' '.join(words)} failed", returncode=int(ended.code)) from None
