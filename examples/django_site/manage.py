@@ -1,12 +1,12 @@
 """A bookshop with Django: pages that enqueue tasks, a schedule, and the dashboard.
 
-    pip install 'delayq[django]'
-    python manage.py migrate
-    python manage.py createsuperuser
-    python manage.py schedule          # the nightly report; at each deployment
-    python manage.py delayq consume    # in another terminal, or as a service
-    python manage.py runserver         # http://localhost:8000/, and /queues/ for staff
-    python manage.py test
+pip install 'delayq[django]'
+python manage.py migrate
+python manage.py createsuperuser
+python manage.py schedule          # the nightly report; at each deployment
+python manage.py delayq consume    # in another terminal, or as a service
+python manage.py runserver         # http://localhost:8000/, and /queues/ for staff
+python manage.py test
 """
 
 import os

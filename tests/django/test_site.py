@@ -164,7 +164,7 @@ def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, d
     assert clients[""].post("/a/queues/").status_code == 401
     assert clients["joe"].get("/a/queues/").status_code == 403
 
-    task = site.shell(ENQUEUE.format("tasks.add.using(queue_name='a.b/c')", "1, secret='hidden'")).split()[-1]
+    task = site.shell(ENQUEUE.format("tasks.add.using(queue_name='a.b/c')", "1, secret='swordfish'")).split()[-1]
     boss = clients["boss"]
     overview = boss.get("/a/queues/")
     assert overview.status_code == 200
@@ -174,9 +174,14 @@ def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, d
     for path in dict.fromkeys(paths):
         assert boss.get(path).status_code == 200, path
     queue = next(path for path in paths if "a.b%252Fc" in path or "a.b%2Fc" in path or path.endswith("a.b/c"))
-    page = boss.get(queue)
-    assert task in page.text
+    message = re.search(r'href="([^"?]+/messages/[^"?]+)"', boss.get(f"{queue}/messages").text)
+    assert message is not None
+    shown = boss.get(message[1]).text
+    assert task in shown
+    assert "secret" in shown
+    assert "swordfish" not in shown
 
+    page = boss.get(queue)
     stream = re.search(r'data-stream="([^"]+)"', page.text)
     assert stream is not None
     path = stream[1].replace("&amp;", "&")

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.harness.tree import ROOT
+from tests.harness.tree import ROOT, pyproject
 
 SITE = ROOT / "tests/django/site"
 FOLDER = ROOT / "build/django"
@@ -31,6 +31,7 @@ NEEDED = {
     "6.0": ("django>=6.0,<6.1",),
     "5.2": ("django>=5.2,<5.3", "django-tasks>=0.12"),
 }
+EXTRAS = ("dashboard", "testing")
 SDIST = "django==6.1.*"  # whose tests of the framework run, too
 LEAST = (3, 12)
 PYTHON = "DELAYQ_DJANGO_PYTHON"
@@ -68,13 +69,13 @@ def locked(folder: Path) -> Iterator[None]:
 def environment(version: str) -> Path:
     """Return the Python of an environment with a version of Django and this checkout; makes it if it is missing."""
     made = FOLDER / version
-    settings = (ROOT / "pyproject.toml").read_text() + (ROOT / "setup.py").read_text()
-    wanted = f"{python()} {NEEDED[version]}\n{settings}"
+    extras = pyproject()["project"]["optional-dependencies"]
+    wanted = f"{python()}\n{NEEDED[version]}\n{[extras[each] for each in EXTRAS]}\n{(ROOT / 'setup.py').read_text()}"
     stamp = made / "made"
     with locked(FOLDER):
         if not stamp.exists() or stamp.read_text() != wanted:
             run(str(python()), "-m", "venv", "--clear", str(made))
-            more = ("psycopg[binary]>=3.2", "httpx>=0.28", "gunicorn>=25", "--editable", f"{ROOT}[dashboard,testing]")
+            more = ("psycopg[binary]>=3.2", "httpx>=0.28", "gunicorn>=25", "--editable", f"{ROOT}[{','.join(EXTRAS)}]")
             run(str(made / "bin/python"), "-m", "pip", "install", "--quiet", *NEEDED[version], *more)
             stamp.write_text(wanted)
     return made / "bin/python"

@@ -6,6 +6,7 @@ except ImportError:  # Django 5.2
     from django_tasks import task
 
 from django.core.mail import send_mail
+
 from orders.models import Order
 
 

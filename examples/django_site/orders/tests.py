@@ -5,10 +5,10 @@ from datetime import timedelta
 from django.core import mail
 from django.core.management import call_command
 from django.test import TestCase
-from orders.models import Order
-from orders.tasks import report, send_receipt
 
 from delayq.testing import in_memory
+from orders.models import Order
+from orders.tasks import report, send_receipt
 
 
 class OrderTest(TestCase):

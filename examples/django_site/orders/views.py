@@ -5,6 +5,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+
 from orders.models import Order
 from orders.tasks import ask_for_review, send_receipt
 

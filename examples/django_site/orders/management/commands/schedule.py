@@ -1,6 +1,7 @@
 """``manage.py schedule``: store the schedules, at each deployment; an identical one is left as it is."""
 
 from django.core.management.base import BaseCommand
+
 from orders.tasks import report
 
 
