@@ -186,6 +186,5 @@ def cancel_group(context: QueueContext, name: str) -> Operation[int]:
 
 def sweep(context: QueueContext) -> Operation[bool]:
     """Find members that ended unnoticed, and mend groups, a page of each shard; return whether there may be more."""
-    shards = yield from context.opened()
-    replies = yield [each for scripts in shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
-    return 1 in [0 if context.outlives(reply) else unwrap(reply) for reply in replies]
+    replies = yield [each for scripts in context.shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
+    return 1 in [context.unwrap(reply, 0) for reply in replies]

@@ -164,9 +164,7 @@ class Executor(ExecutorBase[Client, Cluster]):
                 if socket.has_socket:
                     sent = script_cache.complete(calls) if len(calls) > 1 else calls
                     try:
-                        results = sockets.use(
-                            socket, [call.words(whole) for call in sent], [call.read for call in sent]
-                        )
+                        results = sockets.use(socket, sent, whole)
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
                         if not repeat or clients.HURRIES.get()() or clients.is_late(client, began):
                             raise

@@ -331,7 +331,7 @@ def test_call_polls_unless_too_many_replies_came_late(
     def exchange(*command: Any) -> int:
         looks.clear()
         wire = contextvars.copy_context().run(wires.take, repeats=True, began=time.perf_counter())
-        wires.use(wire, [command], [identity])
+        wires.use(wire, [Command("", command, identity)])
         return len(looks)
 
     def look() -> None:
@@ -540,7 +540,8 @@ def test_half_a_push_message_is_not_mistaken_for_a_reply(tmp_path: Path, keep: b
     sockets = FastSocketPool(pool, keep, lambda: None)
     with half_pushes(tmp_path / "socket"):
         for key in "abc":
-            assert sockets.use(sockets.take(True, time.perf_counter()), [("MGET", key)], [identity]) == [[key.encode()]]
+            call = Command(key, ("MGET", key), identity)
+            assert sockets.use(sockets.take(True, time.perf_counter()), [call]) == [[key.encode()]]
         connection = pool.get_connection() if not keep else None
         if connection is not None:
             connection.send_command("MGET", "d")

@@ -89,7 +89,7 @@ class Stage:
         """Delete everything."""
         self.raw.flushall()
         for queue in (self.direct, self._later):
-            queue._context._recorded = False  # otherwise they would report that their data are lost
+            queue._context.is_recorded = False  # otherwise they would report that their data are lost
 
     @contextlib.contextmanager
     def played(self, operation: Operation, decide: Decide) -> Iterator[Played]:
