@@ -120,16 +120,16 @@ def test_change_of_a_message_sent_by_an_unfinished_load_is_made_in_redis(
     queue: Queue, lake: Path, clock: Clock, change: Callable[[Queue], str]
 ):
     clock.later(DAY - HOUR)
-    folder, told = QueueFolder(str(lake), "jobs"), []
+    folder, calls = QueueFolder(str(lake), "jobs"), []
 
     def then_change(tasks: Any) -> Any:
         loaded = [loading.load(queue, folder, task) for task in tasks]
-        told.append(change(queue))
+        calls.append(change(queue))
         return loaded
 
     assert counted(load(queue, lake, load_files=then_change), "sent") == (1,)
-    assert told[0] in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == ["cancelled"] else ["a"])
+    assert calls[0] in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if calls == ["cancelled"] else ["a"])
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake"])
@@ -265,17 +265,17 @@ def test_message_being_changed_cannot_be_replaced(queue: Queue, monkeypatch: pyt
 
 
 def test_only_one_of_two_concurrent_changes_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    told: list[str] = []
+    calls: list[str] = []
 
     def meet() -> None:
         for each in CHANGES.values():
             with pytest.raises(LakeMismatch, match=r"a is being changed .*: try again in a few minutes"):
                 each(queue)
-        told.append("refused")
+        calls.append("refused")
 
     interposed(monkeypatch, "withdraw", meet)
     assert queue.reschedule("a", delay=2 * DAY) == "rescheduled"
-    assert told == ["refused"]
+    assert calls == ["refused"]
     info = queue.get("a")
     assert info is not None
     assert info.state == "deferred"

@@ -539,8 +539,8 @@ def test_queue_with_overwritten_counts_does_not_stop_others_from_being_read(
             queue.send("hello")
     redis_client.set("delayq:{a}:stats", "many")
     with serving(redis_server) as server:
-        told = scraped(Metrics(servers=[DiscoveredQueues(server)]))
-    assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
+        metrics = scraped(Metrics(servers=[DiscoveredQueues(server)]))
+    assert [metrics.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
 
 
 class Slow:

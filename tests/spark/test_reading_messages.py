@@ -378,7 +378,7 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         ({"read": "message"}, "'message': give one of messages, dead, stats, schedules"),
         ({"states": "pending,gone"}, "'gone': give any of pending"),
@@ -393,8 +393,8 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
         ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),
     ],
 )
-def test_invalid_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
-    with pytest.raises(InvalidInput, match=told) as refused:
+def test_invalid_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], expected: str):
+    with pytest.raises(InvalidInput, match=expected) as refused:
         reads.read(options | option)
     assert "secret" not in str(refused.value)
 

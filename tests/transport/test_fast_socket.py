@@ -424,20 +424,20 @@ def test_server_that_loads_its_data_gives_an_error(start_server: StartServer) ->
     server = start_server(config=slow)
     with master.client() as client:
         client.mset({f"k{n}": "x" * 100 for n in range(5000)})
-    told: list[Exception] = []
+    calls: list[Exception] = []
     with server.client(health_check_interval=0) as client, server.client() as admin:
         queue = Queue("jobs", redis=client)
         queue.send(1)
         admin.replicaof("127.0.0.1", str(master.port))
         deadline = time.monotonic() + 120
-        while not any("LOADING" in str(error).upper() for error in told) and time.monotonic() < deadline:
+        while not any("LOADING" in str(error).upper() for error in calls) and time.monotonic() < deadline:
             try:
                 queue.stats()
             except Exception as error:  # noqa: BLE001  # it is what the test looks at
-                told.append(error)
+                calls.append(error)
             time.sleep(0.01)
-        assert "loading" in str(told[-1])
-        assert [error for error in told if not isinstance(error, ServerNotReady)] == []
+        assert "loading" in str(calls[-1])
+        assert [error for error in calls if not isinstance(error, ServerNotReady)] == []
         admin.config_set("key-load-delay", 0)
         assert eventually(lambda: admin.info("persistence")["loading"] == 0)
         admin.replicaof("NO", "ONE")

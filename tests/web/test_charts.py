@@ -77,9 +77,9 @@ def test_backlog_with_one_dominant_state_is_logarithmic_and_says_so():
     chart = charts.backlog([sample(1, 0, due=7, dead=4200).stats], HOUR, MINUTE)
     assert [mark.label for mark in chart.value_marks] == ["10k", "1k", "100", "10", "1", "0"]
     assert [chart.values.share(value) for value in (0, 1, 10, 10_000)] == pytest.approx([0, 0.2, 0.4, 1])
-    told = page_of(chart)
-    assert '<span class="tag">log scale</span>' in told
-    assert ", log scale; use the arrow keys to read values" in told
+    text = page_of(chart)
+    assert '<span class="tag">log scale</span>' in text
+    assert ", log scale; use the arrow keys to read values" in text
 
 
 def test_counts_seconds_apart_make_no_peak():

@@ -108,13 +108,13 @@ def test_right_guess_does_not_reset_wrong_ones(enter: Enter):
     client = enter(
         login=Users([user_line("ann", "viewer", "correct horse"), user_line("bob", "operator", "secret word")])
     )
-    told = []
+    calls = []
     for number in range(6):
-        told.append(log_in(client, f"a guess {number}", "bob").status_code)
+        calls.append(log_in(client, f"a guess {number}", "bob").status_code)
         if number < 4:
             assert log_in(client, "correct horse", "ann").status_code == 303
         client.cookies.clear()
-    assert told == [403, 403, 403, 403, 403, 429]
+    assert calls == [403, 403, 403, 403, 403, 429]
 
 
 def test_cookie_is_http_only_and_secure_over_https(enter: Enter):

@@ -104,11 +104,11 @@ def test_queue_in_trouble_is_named_on_each_page_and_listed_alone(enter: Enter, r
     trouble(redis_client, NAMES[117])
     client = enter(interval=0)
 
-    def told() -> str:
+    def overview() -> str:
         client.get("/?trouble=1")  # in this process, the round only runs during requests
         return text_of(client.get("/").text)
 
-    assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in told())
+    assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in overview())
     page = client.get(link(client.get("/").text, "Show it")).text
     assert rows(page) == [NAMES[117]]
 

@@ -52,6 +52,6 @@ def test_guessed_secrets_are_not_logged(enter: Enter):
     log_in(client, "a tokem that is long enough")
     log_in(client, "a token that is long enough")
     client.post("/logout", headers=OWN)
-    told = [(line["action"], line["outcome"].partition(":")[0]) for line in lines if isinstance(line, dict)]
-    assert told == [("login", "refused"), ("login", "done"), ("logout", "refused")]  # the last form was forged
+    logged = [(line["action"], line["outcome"].partition(":")[0]) for line in lines if isinstance(line, dict)]
+    assert logged == [("login", "refused"), ("login", "done"), ("logout", "refused")]  # the last form was forged
     assert "long enough" not in str(lines)
