@@ -62,9 +62,7 @@ def test_why_of_a_message_that_will_expire_before_it_is_due(queue: Queue):
 def test_why_of_an_expired_message(queue: Queue, now: Now):
     queue.send("x", id="a", expires_in=60)
     now.later(90)
-    assert (
-        why(queue) == "a has been due since <1m 30s ago>, but it expired at <30s ago>: the next consumer drops it"
-    )
+    assert why(queue) == "a has been due since <1m 30s ago>, but it expired at <30s ago>: the next consumer drops it"
 
 
 def test_why_of_a_message_without_a_payload(make: Make, client: redis.Redis):
@@ -87,10 +85,7 @@ def test_why_says_until_when_the_queue_is_paused(queue: Queue, now: Now):
     queue.send("x", id="a")
     queue.pause(20)
     now.later(15)
-    assert (
-        why(queue)
-        == "a has been due since <15s ago>, but the queue has been paused since <15s ago> until <in 5s>"
-    )
+    assert why(queue) == "a has been due since <15s ago>, but the queue has been paused since <15s ago> until <in 5s>"
     now.later(5)
     assert why(queue) == f"a has been due since <20s ago>, {NEVER}"
 
@@ -163,9 +158,7 @@ def test_why_says_how_many_messages_fill_the_concurrency(narrow: Queue):
     narrow.send_many([Outgoing("x", id=name) for name in ("b", "c", "d")])
     taken = narrow.receive(4)
     (waits,) = {"b", "c", "d"} - {message.id for message in taken}
-    assert why(narrow, waits).endswith(
-        "but is held back by the concurrency limit: 2 of 2 allowed messages are running"
-    )
+    assert why(narrow, waits).endswith("but is held back by the concurrency limit: 2 of 2 allowed messages are running")
     taken[0].ack()
     assert "and is handed out as soon as a consumer has room" in why(narrow, waits)
 
@@ -212,13 +205,9 @@ def test_why_of_a_message_with_a_lost_consumer(queue: Queue, take: Take, now: No
     queue.send("x", id="a")
     take(lease=60)
     now.later(65)
-    assert why(queue).startswith(
-        "a was lost: the lease of attempt 1 ended at <5s ago>, and no consumer of queue jobs"
-    )
+    assert why(queue).startswith("a was lost: the lease of attempt 1 ended at <5s ago>, and no consumer of queue jobs")
     take("a").nack(delay=30, error="E")
-    assert (
-        why(queue) == "a has failed 2 times, the last time with E, and its next attempt is not due until <in 30s>"
-    )
+    assert why(queue) == "a has failed 2 times, the last time with E, and its next attempt is not due until <in 30s>"
 
 
 def test_why_shows_the_error_and_the_next_attempt_of_a_failed_message(queue: Queue, take: Take, now: Now):
@@ -228,9 +217,7 @@ def test_why_shows_the_error_and_the_next_attempt_of_a_failed_message(queue: Que
     assert why(queue) == f"{failed} is not due until <in 1m>"
     queue.pause()
     now.later(70)
-    assert (
-        why(queue) == f"{failed} has been due since <10s ago>, but the queue has been paused since <1m 10s ago>"
-    )
+    assert why(queue) == f"{failed} has been due since <10s ago>, but the queue has been paused since <1m 10s ago>"
 
 
 def test_why_shows_the_reason_and_error_of_a_dead_letter(queue: Queue, take: Take, now: Now):
@@ -273,9 +260,7 @@ def test_why_uses_the_ledger_for_finished_messages(watched: Queue, take: Take, n
     watched.send("x", id="d", delay=5)
     watched.purge()
     assert why(watched, "d") == "d was purged at <0ms ago>"
-    assert why(watched, "e").endswith(
-        "it was never sent, or has been gone for longer than the ledger reaches back"
-    )
+    assert why(watched, "e").endswith("it was never sent, or has been gone for longer than the ledger reaches back")
 
 
 def test_why_uses_the_ledger_to_name_the_holder(watched: Queue, drain: Drain, kind: str, client: redis.Redis, now: Now):
@@ -286,9 +271,7 @@ def test_why_uses_the_ledger_to_name_the_holder(watched: Queue, drain: Drain, ki
         assert sentences == ["a is running: attempt 1 is held by consumer web-7 until <in 30s>"]
         watched.send("x", id="b")
         assert len(watched.receive()) == 1
-        assert re.fullmatch(
-            r"b is running: attempt 1 is held by consumer \S+-\d+-\w+ until <in 30s>", why(other, "b")
-        )
+        assert re.fullmatch(r"b is running: attempt 1 is held by consumer \S+-\d+-\w+ until <in 30s>", why(other, "b"))
 
 
 def test_why_names_the_consumer_that_was_lost(watched: Queue, now: Now):

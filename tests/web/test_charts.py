@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.model.chart import TimeAxis
+from delayq.model.chart import TimeAxis, nice
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
 from delayq.web import axes, charts, render
@@ -138,7 +138,7 @@ def test_highest_bar_ends_below_a_round_number_with_retries_on_top():
 
 @pytest.mark.parametrize(("top", "end"), [(0, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4.2, 5), (70, 100), (1e6, 1e6)])
 def test_scale_ends_at_the_next_round_number(top: float, end: float):
-    assert axes.nice(top) == pytest.approx(end)
+    assert nice(top) == pytest.approx(end)
 
 
 def test_single_count_is_a_dot_and_a_table_row():
