@@ -38,8 +38,8 @@ def test_message_in_the_lake_is_shown_only_with_the_lake(invoke: Invoke):
 
 
 def test_message_in_the_lake_is_cancelled_once(invoke: Invoke, far: Queue):
-    told = [invoke("cancel", "emails", "order-42", *words) for words in ([], ["--lake", "lake"], ["--lake", "lake"])]
-    assert [(each.exit_code, each.stdout) for each in told] == [(1, ""), (0, "cancelled order-42\n"), (1, "")]
+    found = [invoke("cancel", "emails", "order-42", *words) for words in ([], ["--lake", "lake"], ["--lake", "lake"])]
+    assert [(each.exit_code, each.stdout) for each in found] == [(1, ""), (0, "cancelled order-42\n"), (1, "")]
     assert far.get("order-42") is None
 
 

@@ -288,8 +288,8 @@ def test_keys_of_a_terminal_are_read_by_name():
 
 
 def test_help_line_names_only_existing_keys():
-    told = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
-    assert {each.split()[0] for each in HELP_LINE.split("  ")} <= told
+    found = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
+    assert {each.split()[0] for each in HELP_LINE.split("  ")} <= found
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_table_of_bytes_has_the_computed_figures():
     ],
 )
 def test_rates_are_near_those_on_the_pages(constant: str, page: str, row: str):
-    told = re.search(row, (ROOT / "docs" / page).read_text(), re.MULTILINE)
-    assert told
-    value = float(told[1].replace(",", ""))
-    assert getattr(capacity, constant) == pytest.approx(value * 1e-6 if "µs" in told[0] else value, rel=0.25)
+    found = re.search(row, (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    assert found
+    value = float(found[1].replace(",", ""))
+    assert getattr(capacity, constant) == pytest.approx(value * 1e-6 if "µs" in found[0] else value, rel=0.25)

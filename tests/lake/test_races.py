@@ -92,9 +92,9 @@ def test_change_of_a_message_loaded_during_the_look_up_is_made_in_redis(
 ):
     clock.later(DAY - HOUR)
     interposed(monkeypatch, "find", lambda: load(queue, lake), after)
-    told = change(queue)
-    assert told in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    outcome = change(queue)
+    assert outcome in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 @change
@@ -139,11 +139,11 @@ def test_load_leaves_messages_being_changed_to_the_next_load(
     clock.later(DAY - HOUR)
     met: list[Any] = []
     interposed(monkeypatch, "withdraw", lambda: met.extend(load(queue, lake)))
-    told = CHANGES[change](queue)
-    assert told in DONE
+    outcome = CHANGES[change](queue)
+    assert outcome in DONE
     assert counted(met, "sent", "held") == (0, 1)
     assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake", "to an earlier hour"])
@@ -297,9 +297,9 @@ def test_change_after_an_interrupted_one_is_refused_until_its_hold_ends(
     with pytest.raises(LakeMismatch, match="a is being changed"):
         change(queue)
     forget_holds(redis_client)
-    told = change(queue)
-    assert told in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    outcome = change(queue)
+    assert outcome in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 def test_hold_that_ends_while_a_load_checks_it_loses_no_message(

@@ -225,8 +225,8 @@ def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
 ):
     found = troubles(counted(**stats), None, [consumer()], Usage(late_schedules=1, latest_ms=90_000, **limits))
     assert [each.code for each in found] == codes
-    told = [each.text for each in found if each.code == "schedule-late"]
-    assert told in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
+    shown = [each.text for each in found if each.code == "schedule-late"]
+    assert shown in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def test_unfinished_delivery_is_remembered_for_a_week(spark: SparkSession, table
     assert waiting_for(table, 1) == ["b"]
     count(spark, table, 2, [event(name, WEEK + 72, id, attempt=1) for id, name in (("a", "acked"), ("b", "acked"))])
     count(spark, table, 3, [event("sent", WEEK + 200, "d")])
-    told = [(row["n"], row["longest"]) for row in seen(Path(table.path), TABLE) if row["event"] == "acked"]
-    assert sorted(told, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
+    found = [(row["n"], row["longest"]) for row in seen(Path(table.path), TABLE) if row["event"] == "acked"]
+    assert sorted(found, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
 
 
 def test_batch_without_the_state_of_the_previous_one_is_refused(spark: SparkSession, table: AppendTable):

@@ -99,9 +99,9 @@ def test_unsendable_rows_are_rejected(spark: SparkSession, server: RedisOptions,
     rejects = str(tmp_path / "rejects")
     columns = MAP | {"id": "coalesce(concat('row-', n), '')"}
     assert schedule(spark, path, server, "emails", columns, rejects=rejects) == Summary(sent=4, rejected=2)
-    told = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
-    assert told.keys() == {"row-9", ""}
-    assert "due_at" in told["row-9"]
+    found = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
+    assert found.keys() == {"row-9", ""}
+    assert "due_at" in found["row-9"]
     with pytest.raises(RowRefused, match=r"row \d .*cannot be sent: .*To put such rows aside: rejects=FOLDER$"):
         schedule(spark, path, server, "emails", columns)
 

@@ -368,9 +368,9 @@ def test_no_operation_reveals_hidden_values(enter: Enter, queue: Queue, redis_se
     client = enter(redact=["password"])
     paths = [*map(path_of, READING), f"{EMAILS}/messages?state=dead", f"{EMAILS}/messages/dead"]
     paths += [f"{EMAILS}/messages/dead/history", f"{EMAILS}/search?state=dead&error=password"]
-    told = {path: client.get(path).text for path in paths}
-    assert [path for path, text in told.items() if "swordfish" in text or "c3dvcmRmaXNo" in text] == []
-    assert sum("[redacted]" in text for text in told.values()) > 8
+    found = {path: client.get(path).text for path in paths}
+    assert [path for path, text in found.items() if "swordfish" in text or "c3dvcmRmaXNo" in text] == []
+    assert sum("[redacted]" in text for text in found.values()) > 8
     for guess in ("payload=swordfish", "header=password%3Dswordfish"):
         assert is_problem(client.get(f"{EMAILS}/search?{guess}"), 400)
     edit = client.post(f"{EMAILS}/messages/dead/edit", json={"payload": 1})

@@ -112,8 +112,8 @@ def test_operator_with_the_token_acts_and_is_audited(enter: Enter, stocked: Queu
         while job["status"] == "running":
             job = client.get(f"{MAIN}/jobs/{job['id']}", headers=BEARER).json()
         assert job["status"] == "done", job
-    told = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
-    assert ("token", operation.action, "main", "done") in told, told
+    found = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
+    assert ("token", operation.action, "main", "done") in found, found
     assert stocked.stats().missing == 0
 
 

@@ -520,9 +520,11 @@ def test_texts_beside_the_picture_say_what_it_shows(enter: Enter, redis_server: 
     page = enter().get("/").text
     numbers = ("no", "one", "two", "three", "four", "five")
     for file in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        told = re.search(r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text())
-        assert told is not None
-        assert f"{numbers.index(told[1])} of {numbers.index(told[2])} queues in trouble: " in text_of(page)
+        found = re.search(
+            r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text()
+        )
+        assert found is not None
+        assert f"{numbers.index(found[1])} of {numbers.index(found[2])} queues in trouble: " in text_of(page)
     cells = re.findall(r'data-label="(?:Due|Oldest due)">([^<]*)<', page)
     rows = list(zip(cells[::2], cells[1::2], strict=True))
     assert len(rows) == 5
