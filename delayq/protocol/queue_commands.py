@@ -67,7 +67,7 @@ _ROOM = b"0" * STAMP  # into which the send script writes the time
 MAX_RESULTS = 100
 """The most results that one call keeps or looks at."""
 
-Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, Raw]
+Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, str | bytes]
 """What `keep_result` in ``lua/prelude.lua`` is given."""
 
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
