@@ -122,6 +122,36 @@ def test_consumer_runs_what_the_command_line_sends(delayq: Run, invoke: Invoke, 
     assert ((tmp_path / "notes").read_text(), queue.stats().acked) == ("42\n", 1)
 
 
+PLAIN = """
+from delayq import Queue
+
+emails = Queue("emails")
+
+@emails.handler
+def note(message):
+    open("ran", "w").close()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["emails", "--exec", "touch ran"], ["app:emails"], ["app:emails", "--pool", "process"]]
+)
+def test_consumer_without_tasks_leaves_them_to_others(
+    words: list[str], delayq: Run, invoke: Invoke, queue: Queue, tmp_path: Path
+):
+    (tmp_path / "app.py").write_text(PLAIN)
+    queue.send({"number": 1}, id="a", task="note", max_retries=0, results=60)
+    done = delayq("consume", *words, "--burst")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+    (info,) = queue.peek("retry")
+    assert (info.retries_used, info.max_retries) == (0, 0)
+    why = invoke("why", "emails", "a").output
+    assert "has not been started: " in why
+    assert "UnknownTask: this consumer of queue emails has no task 'note': " in why
+    assert "task unknown, retrying" in done.stderr
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("pool", ["thread", "process"])
 def test_every_task_runs_although_its_consumers_are_killed(pool: str, start: Start, queue: Queue, tmp_path: Path):
