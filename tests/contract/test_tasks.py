@@ -529,7 +529,8 @@ def test_unknown_task_waits_for_a_consumer_that_knows_it_without_using_a_retry(
 
 @pytest.mark.parametrize("kind_of_handler", ["plain", "typed", "batch"])
 def test_handler_of_no_task_is_never_given_a_message_of_one(make: Make, drain: Drain, now: Now, kind_of_handler: str):
-    queue, seen = make(), []
+    queue = make()
+    seen: list[Any] = []
 
     def plain(message: Message) -> None:
         seen.append(message)
@@ -540,12 +541,12 @@ def test_handler_of_no_task_is_never_given_a_message_of_one(make: Make, drain: D
     def batch(messages: list[Message]) -> None:
         seen.extend(messages)
 
-    register, function = {
+    kinds: dict[str, tuple[Any, Any]] = {
         "plain": (queue.handler, plain),
         "typed": (queue.handler, typed),
         "batch": (queue.batch_handler(), batch),
-    }[kind_of_handler]
-    registered(queue, register, function)
+    }
+    registered(queue, *kinds[kind_of_handler])
     queue.send({"to": "a"}, id="a", task="welcome", max_retries=0, results=3600)
     drain(queue, None)
     assert (seen, queue.stats().retry, queue.stats().acked) == ([], 1, 0)
