@@ -131,7 +131,7 @@ def _url(options: Mapping[str, str]) -> str | None:
         where = f"the variable {place}, which is not set or is empty where Spark's driver runs"
     else:
         try:
-            url = Path(place).read_text().strip()
+            url = Path(place).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise InvalidInput(f"{what} names the file {place}, which the driver cannot read: {why}") from None
