@@ -112,12 +112,12 @@ def test_process_is_replaced_after_its_number_of_messages(queue: Queue, running:
     assert sorted(Counter(pid for _, pid in pooled.notes("fine")).values()) == [1, 4, 4]
     assert not any(is_alive(pid) for _, pid in pooled.notes("fine"))
     pids = list(dict.fromkeys(pid for _, pid in pooled.notes("fine")))
-    told = [line for line in lines if line["event"] == "pool process recycled"]
-    assert [(line["pid"], line["successor"], line["messages"]) for line in told] == [
+    logged = [line for line in lines if line["event"] == "pool process recycled"]
+    assert [(line["pid"], line["successor"], line["messages"]) for line in logged] == [
         (pids[0], pids[1], 4),
         (pids[1], pids[2], 4),
     ]
-    assert {line["log_level"] for line in told} == {"info"}
+    assert {line["log_level"] for line in logged} == {"info"}
     assert count(lines, "pool process died, restarting") == 0
 
 
@@ -248,8 +248,8 @@ def test_successor_that_hangs_is_killed_and_started_again(
         monkeypatch.setattr(pool, "START_SECONDS", 60)
         (folder / "hold").unlink()
         assert renewed(lines, 2)
-    told = [line for line in lines if line["event"] == "pool process not started, retrying"]
-    assert {line["error"] for line in told} == {"it was not ready after 0.5 s, and was killed"}
+    logged = [line for line in lines if line["event"] == "pool process not started, retrying"]
+    assert {line["error"] for line in logged} == {"it was not ready after 0.5 s, and was killed"}
     assert not any(is_alive(pid) for _, pid in pooled.notes("begin"))
 
 
