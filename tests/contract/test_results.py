@@ -52,13 +52,14 @@ def test_value_is_kept_with_the_ack(queue: Queue, drain: Drain):
 
 
 def test_record_says_how_the_task_ended(queue: Queue, drain: Drain, now: Now):
-    adding = task(queue, add, results=HOUR)
-    sent = adding.send(1, b=2)
+    task(queue, add)
+    sent = queue.send({"a": 1, "b": 2}, task="add", results=HOUR, headers={"from": "a test"})
     now.later(5)
     drain(queue, None)
     record: Any = queue.result(sent.id)
     assert (record.id, record.queue, record.status) == (sent.id, "jobs", "done")
     assert (record.task, record.arguments, record.value) == ("add", {"a": 1, "b": 2}, 3)
+    assert record.headers == {"from": "a test"}
     assert (record.created_at, record.started_at) == (sent.due_at, sent.due_at + dt.timedelta(seconds=5))
     assert record.last_attempted_at == record.started_at
     assert record.finished_at >= record.started_at

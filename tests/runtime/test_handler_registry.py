@@ -323,3 +323,38 @@ def test_message_of_an_unknown_name_uses_up_no_retry(
         info = queue.get("unknown")
         assert info is not None
         assert (info.state, info.attempts, info.error) == ("retry", 1, f"RetryAfter: {UNKNOWN}")
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0], ids=["no limit", "with a limit"])
+def test_task_that_is_not_registered_is_found_once(queue: Queue, timeout: float | None):
+    asked: list[str] = []
+
+    def find(name: str) -> Callable[[Message], Any]:
+        asked.append(name)
+        if name != "shop.add":
+            raise UnknownTask(f"no {name}", name)
+        return lambda message: sum(message.payload["args"])
+
+    assert not queue.handlers
+    queue.handlers.find_task = find
+    assert queue.handlers
+    sums = [queue.send({"args": [1, n]}, task="shop.add", timeout=timeout) for n in range(3)]
+    other = queue.send({}, task="shop.other")
+    Consumer(queue, concurrency=1).drain()
+    assert [queue.get(each.id) for each in sums] == [None] * 3
+    info = queue.get(other.id)
+    assert info is not None
+    assert (info.state, info.attempts) == ("retry", 0)
+    assert "no shop.other" in str(info.error)
+    assert asked.count("shop.add") == 1
+
+
+def test_registered_task_is_not_looked_for(queue: Queue):
+    @queue.task
+    def add(a: int) -> int:
+        return a
+
+    queue.handlers.find_task = pytest.fail
+    add.send(1)
+    assert Consumer(queue).drain() == 1
+    assert queue.stats().acked == 1
