@@ -353,7 +353,7 @@ class Queue:
         """Cancel the message that waits for a group, and its members; return how many messages were cancelled.
 
         Running members are not stopped and do not count, but they will not be retried. If the call fails in between,
-        call it again.
+        call it again. Members whose membership another program has removed are not reached.
         """
         return await self._executor.execute(groups.cancel_group(self._context, id))
 
