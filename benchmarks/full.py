@@ -12,7 +12,7 @@ import click
 import redis
 from rich.console import Console
 
-from benchmarks import backlog, ledger, machine, own, plot, report, tables, topics
+from benchmarks import backlog, functions, ledger, machine, own, plot, report, tables, topics
 from benchmarks.environments import NoEnvironment
 from benchmarks.programs import OWN, PeerFailed, PeerProgram, find_programs, open_peer
 from benchmarks.rounds import Rounds
@@ -149,6 +149,7 @@ OWN_SECTIONS: dict[str, Callable[[BenchServer, RunScale, own.Say], dict[str, Any
     "awaited": lambda server, scale, say: own.awaiting(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "topics": lambda server, scale, say: topics.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "ledger": lambda server, scale, say: ledger.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
+    "functions": lambda server, scale, say: functions.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "metrics": _scraping,
     "tables": lambda server, scale, say: tables.rates(server, scale.size, MILLION, min(scale.runs, 3), say),
     "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),

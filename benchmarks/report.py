@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks import awaited, ledger, topics
+from benchmarks import awaited, functions, ledger, topics
 from benchmarks import tables as spark_tables
 from benchmarks.paired.plan import RATES
 from benchmarks.targets import Results, verdicts
@@ -113,6 +113,9 @@ def _beside(own: dict[str, Any]) -> Iterator[Table]:
         yield _of_pairs(
             "Topics compared with plain Redis commands", own["topics"], topics.TITLES, ("records", "redis-py")
         )
+    if "functions" in own:
+        title = "Functions as tasks compared with a plain handler"
+        yield _of_pairs(title, own["functions"], functions.TITLES, ("messages", "handler"))
     if "ledger" in own:
         yield _of_ledger(own["ledger"])
     if "metrics" in own:

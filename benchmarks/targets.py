@@ -77,6 +77,8 @@ def _rates(results: Results) -> Iterator[TargetVerdict]:
     for name in ("publish", "poll", "ack"):
         ratio = _at(results, "own", "topics", name, "ratio")
         yield TargetVerdict(f"topics: {name}, relative to redis-py's own commands", ratio, 0.7, True)
+    ratio = _at(results, "own", "functions", "tasks", "ratio")
+    yield TargetVerdict("consume tasks, relative to a plain handler", ratio, 0.9, True)
     yield TargetVerdict(
         "tables: write, relative to plain Python with the same script",
         _at(results, "own", "tables", "write_of_plain"),

@@ -43,12 +43,10 @@ class Task:
         given = {"messages": self.messages, "size": self.size} | options
         return self.peer.ask(verb, self.server.url, RUN_SECONDS, **given)
 
-    def consumer(self, setting: str, messages: int | None = None, wait: float = WAIT) -> Program:
+    def consumer(self, setting: str, **options: Any) -> Program:
         """Start a consumer."""
-        count = self.messages if messages is None else messages
-        return Program(
-            self.peer, "consume", self.server.url, messages=count, size=self.size, setting=setting, wait=wait
-        )
+        given = {"messages": self.messages, "size": self.size, "wait": WAIT} | options
+        return Program(self.peer, "consume", self.server.url, setting=setting, **given)
 
 
 def send_one(task: Task) -> Figures:
@@ -67,12 +65,16 @@ def send_bulk(task: Task) -> Figures:
     return _rate(task.ask("send-bulk", delay=HOUR))
 
 
-def drain(task: Task) -> Figures:
-    """Let one consumer process take the due messages; measure what each message costs Redis in total."""
+def drain(task: Task, **options: Any) -> Figures:
+    """Let one consumer process take the due messages; measure what each message costs Redis in total.
+
+    Args:
+        options: of its peer's program, for both.
+    """
     before = task.server.read()
-    task.ask("fill", delay=1)
+    task.ask("fill", delay=1, **options)
     time.sleep(1.1)
-    with task.consumer("throughput") as consumer:
+    with task.consumer("throughput", **options) as consumer:
         consumer.wait_ready()
         report = consumer.answer(RUN_SECONDS)
     spent, count = task.server.read().since(before), task.messages
@@ -83,6 +85,16 @@ def drain(task: Task) -> Figures:
         "redis_commands": spent.commands / count,
         "consumer_cpu_us": (report["cpu_seconds"] - report.get("cpu_at_ready", 0)) / count * 1e6,
     }
+
+
+def drain_results(task: Task) -> Figures:
+    """Drain, and keep what each message's handler returns for an hour."""
+    if not task.peer.about.get("keeps"):
+        raise Unsupported("not compared")
+    figures = drain(task, results=HOUR)
+    if (kept := task.server.client.dbsize()) < task.messages:
+        raise ValueError(f"{kept} of {task.messages} results are kept")
+    return figures
 
 
 def lateness(task: Task, over: float = 20.0) -> Figures:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.tasks import Figures, Task, backlog, drain, idle, lateness, memory, send_bulk, send_one, send_one_core
+from benchmarks.tasks import (
+    Figures,
+    Task,
+    backlog,
+    drain,
+    drain_results,
+    idle,
+    lateness,
+    memory,
+    send_bulk,
+    send_one,
+    send_one_core,
+)
 
 
 @dataclass(frozen=True)
@@ -45,22 +57,24 @@ LATE = {
     "early": ("early", ",.0f"),
 }
 
+DRAINED = RATE | {
+    "redis_cpu_us": ("Redis, µs per message", ",.1f"),
+    "redis_commands": ("commands per message", ",.2f"),
+    "consumer_cpu_us": ("consumer, µs per message", ",.1f"),
+}
+
 WORKLOADS = (
     Workload("send_one", "Send one by one", RATE, send_one, messages=500, most=100_000),
     Workload("send_one_core", "Send one by one, on the core of Redis", RATE, send_one_core, messages=500, most=100_000),
     Workload("send_bulk", "Send in bulk", RATE, send_bulk, messages=2_000, most=1_000_000),
+    Workload("drain", "One consumer process drains", DRAINED, drain, messages=1_000, most=300_000),
     Workload(
-        "drain",
-        "One consumer process drains",
-        RATE
-        | {
-            "redis_cpu_us": ("Redis, µs per message", ",.1f"),
-            "redis_commands": ("commands per message", ",.2f"),
-            "consumer_cpu_us": ("consumer, µs per message", ",.1f"),
-        },
-        drain,
+        "drain_results",
+        "One consumer process drains, and keeps each result for an hour",
+        DRAINED,
+        drain_results,
         messages=1_000,
-        most=300_000,
+        most=100_000,
     ),
     Workload(
         "lateness",

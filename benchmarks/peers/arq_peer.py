@@ -34,6 +34,7 @@ class ArqPeer(AsyncPeer):
     latency = "poll_delay=0.001 instead of 0.5, max_jobs=10, keep_result=0"
     note = "It needs redis-py 5. Its clock is rounded to the nearest ms, so that a job may come 0.5 ms early."
     no_bulk = "jobs are enqueued one by one"
+    keeps = "keep_result=…"
     loop_factory = uvloop.new_event_loop
 
     async def connected(self, work: Coroutine[Any, Any, None]) -> None:
@@ -48,8 +49,9 @@ class ArqPeer(AsyncPeer):
         self.run(self.connected(self._consume(SETTINGS[self.setting])))
 
     async def _consume(self, settings: dict[str, Any]) -> None:
-        async def handle(_context: dict[str, Any], payload: str) -> None:
+        async def handle(_context: dict[str, Any], payload: str) -> str:
             self.tally.note(payload)
+            return payload
 
         async def started(_context: dict[str, Any]) -> None:
             self.tally.ready()
@@ -59,7 +61,7 @@ class ArqPeer(AsyncPeer):
             redis_pool=self.pool,
             on_startup=started,
             handle_signals=False,
-            keep_result=0,
+            keep_result=self.kept_seconds,
             log_results=False,
             **settings,
         ).async_run()

@@ -31,18 +31,22 @@ class CeleryPeer(Peer):
     )
     latency = "the same, with 8 threads, which were a little earlier"
     note = "All tasks with an ETA wait in the worker's memory. They are acked before they run, which is the default."
+    keeps = "the result backend on the same Redis, result_expires=…"
     no_bulk = "tasks are published one by one; group and chunks loop over them"
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.app = Celery("bench", broker=run.url)
         self.app.conf.update(
-            task_ignore_result=True, worker_prefetch_multiplier=0, broker_connection_retry_on_startup=True
+            task_ignore_result=not run.results, worker_prefetch_multiplier=0, broker_connection_retry_on_startup=True
         )
+        if run.results:
+            self.app.conf.update(result_backend=run.url, result_expires=run.results)
 
         @self.app.task(name="handle")
-        def handle(payload: str) -> None:
+        def handle(payload: str) -> str:
             self.tally.note(payload)
+            return payload
 
         self.task = handle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from messages import Message, due_in
@@ -22,11 +22,26 @@ class DelayqPeer(Peer):
     throughput = "Consumer(queue, handler, concurrency=8), the defaults; send_many of 10,000, which it splits itself"
     latency = "the same"
     bulk_size = 10_000
+    keeps = "@queue.task(results=…), and its messages in send_many"
     options: ClassVar = {"batch": 500, "threads": 8}  # the size of a receive; the threads of send-threads
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.queue = Queue("bench", url=run.url)
+        self.outgoing = self._of_task() if run.results else self._plain
+
+    def _plain(self, message: Message) -> Outgoing:
+        return Outgoing(message.payload, at=message.at)
+
+    def _of_task(self) -> Callable[[Message], Outgoing]:
+        """Register a task whose results are kept; return what makes its messages."""
+
+        @self.queue.task(results=self.kept_seconds)
+        def handle(payload: str) -> str:
+            self.tally.note(payload)
+            return payload
+
+        return lambda message: handle.options(at=message.at).message(message.payload)
 
     def send_each(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -34,7 +49,7 @@ class DelayqPeer(Peer):
 
     def send_bulk(self, batches: Iterable[list[Message]]) -> None:
         for batch in batches:
-            self.queue.send_many([Outgoing(message.payload, at=message.at) for message in batch])
+            self.queue.send_many([self.outgoing(message) for message in batch])
 
     def consume(self) -> None:
         consumer = Consumer(self.queue, lambda message: self.tally.note(message.payload), concurrency=8)

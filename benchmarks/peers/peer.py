@@ -23,11 +23,13 @@ class Run(NamedTuple):
     Attributes:
         url: of the server.
         setting: "throughput" or "latency".
+        results: for how many seconds what a handler returns is kept; 0 to keep nothing.
         tally: counts what is consumed.
     """
 
     url: str
     setting: str
+    results: int
     tally: Tally
 
 
@@ -40,6 +42,7 @@ class Peer(ABC):
         throughput: the settings for throughput, and where they come from; one line.
         latency: the same for latency.
         note: what else you need to know to read the figures; one line.
+        keeps: how it keeps what handlers return; one line; empty if this is not compared.
         no_bulk: why there is no bulk call; empty if there is one.
         bulk_size: messages per bulk call.
         options: integer options of the verbs that only this peer has, with their defaults.
@@ -50,6 +53,7 @@ class Peer(ABC):
     throughput: ClassVar[str]
     latency: ClassVar[str]
     note: ClassVar[str] = ""
+    keeps: ClassVar[str] = ""
     no_bulk: ClassVar[str] = ""
     bulk_size: ClassVar[int] = 500
     options: ClassVar[dict[str, int]] = {}
@@ -57,6 +61,7 @@ class Peer(ABC):
     def __init__(self, run: Run) -> None:
         self.url = run.url
         self.setting = run.setting
+        self.kept_seconds = run.results
         self.tally = run.tally
 
     @abstractmethod

@@ -5,12 +5,15 @@
 ends with one JSON object on the last line of stdout. All other output of a program and its imports goes to stderr.
 Runner, programs and server share one clock.
 
-    describe    peer, version, language; throughput and latency: the settings, and where they come from; bulk; note
+    describe    peer, version, language; throughput and latency: the settings, and where they come from; bulk; note;
+                keeps
     send-one    sends one after another, each confirmed: seconds and messages, after a warm-up
     send-bulk   the same with the bulk call; {"unsupported": why} if there is none
     fill        sends in the fastest way, due in --delay; not timed
     trickle     the same, due evenly over --over seconds, the first one in --after
     consume     prints a line "ready", and the counts of `Tally` once all have arrived
+
+With --results, fill and consume keep what the handler returns, the payload, for so many seconds; see `keeps`.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ def main(kind: type[Peer]) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of frameworks must not mix with the JSON
     options = _parse(kind)
-    peer = kind(Run(options.url, options.setting, Tally(out, options.messages, options.wait)))
+    peer = kind(Run(options.url, options.setting, options.results, Tally(out, options.messages, options.wait)))
     verbs = _verbs(peer)
     if options.verb not in verbs:
         raise SystemExit(f"unknown verb {options.verb}; expected one of {', '.join(verbs)}")
@@ -72,6 +75,7 @@ def _parse(kind: type[Peer]) -> argparse.Namespace:
     parser.add_argument("--over", type=float, default=10, help="seconds")
     parser.add_argument("--after", type=float, default=5, help="seconds")
     parser.add_argument("--setting", choices=["throughput", "latency"], default="throughput")
+    parser.add_argument("--results", type=int, default=0, help="seconds for which results are kept")
     parser.add_argument(
         "--wait", type=float, default=120, help="seconds without a message after which consume gives up"
     )
@@ -89,6 +93,7 @@ def _describe(kind: type[Peer]) -> Answer:
         "latency": kind.latency,
         "bulk": not kind.no_bulk,
         "note": kind.note,
+        "keeps": kind.keeps,
     }
 
 

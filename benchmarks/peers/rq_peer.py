@@ -31,6 +31,7 @@ class RqPeer(Peer):
         "There are two processes, because the worker starts a scheduler. Due times are cut to whole seconds, so jobs "
         "run up to a second early."
     )
+    keeps = "result_ttl=…"
     consuming: ClassVar[Tally]
 
     def __init__(self, run: Run) -> None:
@@ -40,13 +41,15 @@ class RqPeer(Peer):
 
     def send_each(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.queue.enqueue_at(message.at, handle, message.payload, result_ttl=0)
+            self.queue.enqueue_at(message.at, handle, message.payload, result_ttl=self.kept_seconds)
 
     def send_bulk(self, batches: Iterable[list[Message]]) -> None:
         for batch in batches:
             with self.redis.pipeline() as pipeline:
                 for message in batch:
-                    self.queue.enqueue_at(message.at, handle, message.payload, result_ttl=0, pipeline=pipeline)
+                    self.queue.enqueue_at(
+                        message.at, handle, message.payload, result_ttl=self.kept_seconds, pipeline=pipeline
+                    )
                 pipeline.execute()
 
     def consume(self) -> None:
@@ -56,9 +59,10 @@ class RqPeer(Peer):
         worker.work(with_scheduler=True, logging_level="ERROR")
 
 
-def handle(payload: str) -> None:
+def handle(payload: str) -> str:
     """Handle a job; the worker finds it by the name of this module."""
     RqPeer.consuming.note(payload)
+    return payload
 
 
 def stop_scheduler() -> None:

@@ -26,15 +26,17 @@ class StreaqPeer(AsyncPeer):
     )
     latency = "the same: it looks for due tasks every 0.5 s, which cannot be changed"
     note = "It needs Redis 7: its scripts are functions."
+    keeps = "ttl=…"
     loop_factory = uvloop.new_event_loop
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.worker = Worker(run.url, concurrency=16, prefetch=100, handle_signals=False)
 
-        @self.worker.task(name="handle", silent=True, ttl=0)
-        async def handle(payload: str) -> None:
+        @self.worker.task(name="handle", silent=True, ttl=run.results)
+        async def handle(payload: str) -> str:
             self.tally.note(payload)
+            return payload
 
         self.task = handle
 

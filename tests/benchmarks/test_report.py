@@ -56,6 +56,7 @@ def results() -> dict[str, Any]:
             "rates": {"send_bulk": pair | {"ratio": 0.9, "unrest": 0.01}},
             "awaited": {"send_tasks": pair | {"ratio": 2.5, "unrest": 0.01}},
             "topics": {"poll": pair | {"ratio": 0.8, "unrest": 0.01}},
+            "functions": {"tasks": pair | {"ratio": 0.93, "unrest": 0.01}},
             "ledger": {"drain": pair | {"ratio": 0.8, "unrest": 0.01, "redis_us": {"with": 12.34, "without": 7.0}}},
             "metrics": {"drain": pair | {"ratio": 0.987, "unrest": 0.01, "scrapes": [2, 3]}},
             "cost": {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5},
@@ -93,6 +94,13 @@ def test_topics_are_compared_with_plain_redis_commands(results: dict[str, Any]):
     title = "poll by 500, compared with XREADGROUP COUNT 500"
     assert found.rows == [[title, "90 (80–100)", "100 (1–2)", "0.80", "1%"]]
     assert "| topics: poll, relative to redis-py's own commands | 0.8 | ≥ 0.7 | pass |" in report.markdown(results)
+
+
+def test_tasks_are_compared_with_a_handler(results: dict[str, Any]):
+    found = table(results, "Functions as tasks compared with a plain handler")
+    assert found.columns[:3] == ["messages/s", "delayq", "handler"]
+    assert found.rows == [["a task", "90 (80–100)", "100 (1–2)", "0.93", "1%"]]
+    assert "| consume tasks, relative to a plain handler | 0.93 | ≥ 0.9 | pass |" in report.markdown(results)
 
 
 def test_cost_of_a_ledger_has_a_table(results: dict[str, Any]):
