@@ -32,6 +32,10 @@ from .formats import parse_position, parse_size
 if TYPE_CHECKING:
     from .connection import ServerOptions
 
+    ParamType: TypeAlias = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic only from click 8.4
+
 COMMON = ("as_json", "url", "prefix", "help")
 
 MAKE_A_STORE = {
@@ -45,7 +49,7 @@ Function: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Function], Function]
 
 
-class Parsed(click.ParamType[Any]):
+class Parsed(ParamType):
     """A parameter that one of delayq's functions parses."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
