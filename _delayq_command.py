@@ -8,11 +8,12 @@ the command, and takes note of all processes that end.
 import contextlib
 import os
 import signal
+from typing import Any
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def main(**options: str) -> None:
+def main(**options: Any) -> None:
     """Run the command of `sys.argv`."""
     if os.getpid() == 1:
         run_apart()

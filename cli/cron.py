@@ -150,6 +150,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     start = 2026-12-01T00:00:00+01:00
     end = 2026-12-31T23:59:00+01:00
     jitter = "5m"
+    task = "report"               # then payload has its arguments
     payload = { full = true }     # or exec = "./report.sh"
     headers = { tenant = "a" }
     max_retries = 5

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from delayq.errors import InvalidInput
+from delayq.model.delivery import Outgoing
 from delayq.model.occurrence import Missed, make_plan
 from delayq.model.schedule import Schedule
 from delayq.model.validation import check_schedule_name
@@ -19,7 +20,7 @@ from delayq.queue import Queue
 from .json_lines import BYTE_ORDER_MARK, seconds_of
 
 TIMES = ("when", "timezone", "missed", "grace", "start", "end", "jitter")
-COMPARED = (*TIMES, "payload", "headers", "max_retries", "timeout")
+COMPARED = (*TIMES, "task", "payload", "headers", "max_retries", "timeout")
 
 
 Job: TypeAlias = tuple[schedules.Prepared, Schedule]
@@ -37,6 +38,7 @@ class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     jitter: float | str = 0.0
     payload: Any = None
     exec: str | None = None
+    task: str | None = None
     headers: dict[str, Any] = {}
     max_retries: int | None = None
     timeout: float | str | None = None
@@ -92,11 +94,16 @@ def _job(table: object) -> CronJob:
 def _prepare(queue: Queue, name: str, job: CronJob) -> Job:
     if job.exec is not None and job.payload is not None:
         raise InvalidInput("give either payload or exec, not both")
+    if job.exec is not None and job.task is not None:
+        raise InvalidInput("give either task or exec, not both")
     grace, jitter = seconds_of(job.grace), seconds_of(job.jitter) or 0
     plan = make_plan(job.when, job.timezone, job.missed, grace, job.start, job.end, jitter, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
-    more = {"max_retries": job.max_retries, "headers": job.headers, "timeout": seconds_of(job.timeout)}
-    prepared, described = queue.execute(schedules.check, name, plan, payload=payload, **more)
+    if job.task is not None and payload is None:
+        payload = {}
+    timeout = seconds_of(job.timeout)
+    message = Outgoing(payload, max_retries=job.max_retries, headers=job.headers, timeout=timeout, task=job.task)
+    prepared, described = queue.execute(schedules.check, name, plan, message=message)
     assert described is not None
     return prepared, described
 

@@ -157,13 +157,11 @@ class Queue:
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.middleware = Middleware.of(middleware)
-        self.handlers = HandlerRegistry(self.name)
         self._store = message_store(self._context, horizon, lake)
         label = labelled(f"queue {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._context.is_away = self._executor.is_away
-        self._coalescer = SendCoalescer(lambda batch: self._executor.execute(send.send_shared(self._context, batch)))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -193,6 +191,15 @@ class Queue:
         return Ledger(self._context, self._executor)
 
     @made_once
+    def handlers(self) -> HandlerRegistry:
+        """The functions that handle its messages."""
+        return HandlerRegistry(self.name)
+
+    @made_once
+    def _coalescer(self) -> SendCoalescer:
+        return SendCoalescer(lambda batch: self._executor.execute(send.send_shared(self._context, batch)))
+
+    @made_once
     def _receiver(self) -> Receiver[Message]:
         with late_import:
             from delayq.runtime.receiver import Receiver  # noqa: PLC0415
@@ -219,7 +226,8 @@ class Queue:
             self._receiver.close()
         if "_waits" in made:
             self._waits.close()
-        self._coalescer.close()
+        if "_coalescer" in made:
+            self._coalescer.close()
         if "events" in made:
             self.events.close()
         self._executor.close()
@@ -356,7 +364,7 @@ class Queue:
         """Cancel the message that waits for a group, and its members; return how many messages were cancelled.
 
         Running members are not stopped and do not count, but they will not be retried. If the call fails in between,
-        call it again.
+        call it again. Members whose membership another program has removed are not reached.
         """
         return self._executor.execute(groups.cancel_group(self._context, id))
 

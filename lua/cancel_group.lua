@@ -14,7 +14,8 @@
 -- KEYS[11] rosters   hash  group -> the ids of all its members, one a line
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  name      of the group
--- Returns  nil if there is none, or {1 if the message that waits was cancelled, else 0; the ids of the members left}
+-- Returns  nil if there is none, or {1 if the message that waits was cancelled, else 0; the ids of the members left; 1 if
+--          the ids of its members are lost, else 0}
 -- Cost     O(n), up to 1000 members
 local now, name = clock(ARGV[1]), ARGV[2]
 local mode, total, left, dead, since, over, due, id = group_of(redis.call('HGET', KEYS[9], name))
@@ -32,4 +33,4 @@ if waits == 1 or #ids > 0 then
   redis.call('ZREM', KEYS[10], '') -- never an id: a server at its maxmemory refuses a script that begins with an HSET
   redis.call('HSET', KEYS[9], name, table.concat({'x', total, left, dead, since, over, due, id}, ' '))
 end
-return {waits, ids}
+return {waits, ids, #roster == 0 and total ~= '0' and 1 or 0}

@@ -8,5 +8,6 @@
 -- Returns  1, or 0 if it was not registered
 -- Cost     O(1)
 local left = redis.call('HDEL', KEYS[1], ARGV[1])
+if #ARGV > 1 then redis.call('HGET', KEYS[2], 'tasks') end -- without the right to it, nothing is counted, not a part
 for i = 2, #ARGV, 2 do count_run(KEYS[2], ARGV[i], ARGV[i + 1]) end
 return left

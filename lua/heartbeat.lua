@@ -33,5 +33,6 @@ local gone = math.min(math.max(past, math.min(silent, redis.call('ZCARD', KEYS[1
 if gone > 0 then remove(0, gone - 1) end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+if #ARGV > 3 then redis.call('HGET', KEYS[3], 'tasks') end -- without the right to it, nothing is counted, not a part
 for i = 4, #ARGV, 2 do count_run(KEYS[3], ARGV[i], ARGV[i + 1]) end
 return removed

@@ -17,13 +17,14 @@
 -- KEYS[10] held     zset  id -> since when it waits for a group, ms
 -- KEYS[11] rosters  hash  group -> the ids of all its members, one a line
 -- ARGV[1]  now_ms   '' for the server's time
--- Returns  1 if there is more to look at now, else 0
+-- Returns  {1 if there is more to look at now, else 0; how many messages are members again; how many groups were mended}
 -- Cost     O(n log m), about 200 groups, and of some of them all members, up to 1500
-if redis.call('EXISTS', KEYS[9]) == 0 then return 0 end
+if redis.call('EXISTS', KEYS[9]) == 0 then return {0, 0, 0} end
 probe()
 local now, running, records, ids, over, spent = clock(ARGV[1]), {}, {}, {}, {}, 0
+local came_back, mended = 0, 0
 local cursor, last = sweep_place(KEYS[9], '\0', now)
-if not cursor then return 0 end
+if not cursor then return {0, 0, 0} end
 redis.call('HDEL', KEYS[9], '\0') -- a server at its maxmemory refuses a script that begins with any other write
 local page = redis.call('HSCAN', KEYS[9], cursor, 'COUNT', '200')
 for i = 1, #page[2], 2 do
@@ -45,8 +46,9 @@ for _, name in ipairs(running) do
     if found[i] then again[#again + 1], again[#again + 2] = each, name end -- too many rather than the wrong ones
   end
   if #again > 0 then redis.call('HSET', KEYS[8], unpack(again)) end
-  there, spent = there + #again / 2, spent + size
+  there, spent, came_back = there + #again / 2, spent + size, came_back + #again / 2
   if size > 0 and there ~= tonumber(left) then
+    mended = mended + 1
     keep_group(KEYS[8], KEYS[9], KEYS[10], KEYS[1], KEYS[7], ARGV[1], name, there, mode, total, dead, since, due, id)
   end
 end
@@ -56,4 +58,4 @@ for i, name in ipairs(over) do
 end
 if #forgotten > 0 then redis.call('HDEL', KEYS[9], unpack(forgotten)) end
 if #forgotten > 0 then redis.call('HDEL', KEYS[11], unpack(forgotten)) end
-return note_sweep(KEYS[9], '\0', now, next_cursor, next_last)
+return {note_sweep(KEYS[9], '\0', now, next_cursor, next_last), came_back, mended}

@@ -612,7 +612,7 @@ end
 --
 -- A member whose group is unknown, as another program has removed the record, stays one, for `sweep_groups`.
 local function ended(members, groups, waiting, pending, bell, is_grouped, given, ids, died)
-  if not is_grouped or #ids == 0 then return end
+  if not is_grouped or #ids == 0 then return 0 end
   local of, names, gone, seen = {}, {}, {}, {}
   for i, name in ipairs(redis.call('HMGET', members, unpack(ids))) do
     local id = ids[i]
@@ -642,6 +642,7 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
   if #gone > 0 then redis.call('HDEL', members, unpack(gone)) end
   if #records > 0 then redis.call('HSET', groups, unpack(records)) end
   let_go(members, waiting, pending, bell, now, micros, holds)
+  return #gone
 end
 
 -- Where a sweep of groups is, as noted in a field of `groups` that no group can have: the cursor of its page, and after which

@@ -38,6 +38,14 @@ class Scale(NamedTuple):
         return [Tick(self.share(value), text) for value, text in self.labels.items()]
 
 
+def nice(top: float) -> float:
+    """Return the least 1, 2 or 5 times a power of ten that is at least `top`, or 1 per mille below it."""
+    if top <= 0:
+        return 1
+    unit: float = 10 ** math.floor(math.log10(top))
+    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= top * 0.999)
+
+
 def linear(marks: Iterable[float], shown: Callable[[float], str]) -> Scale:
     """Return a scale from 0 to the highest of these marks."""
     labels = {value: shown(value) for value in marks}

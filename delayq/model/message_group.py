@@ -22,6 +22,7 @@ _RECORD = re.compile(
     r"(?P<mode>[a-z]) (?P<total>\d+) (?P<left>\d+) (?P<dead>\d+) (?P<since>\d+) (?P<over>\d+) \S+ (?P<then>.*)",
     re.ASCII | re.DOTALL,
 )
+_HOLD = re.compile(r"\0[a-z] \d+ \d+ \S+ (.*)", re.ASCII | re.DOTALL)
 
 
 class SentGroup(NamedTuple):
@@ -47,6 +48,12 @@ class MessageGroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     then: str | None
     created_at: dt.datetime
     ended_at: dt.datetime | None
+
+
+def belongs_to(name: str, membership: str) -> bool:
+    """Whether what is stored of a message says that it is a member of a group, or waits for it."""
+    hold = _HOLD.fullmatch(membership)
+    return name == (hold[1] if hold else membership)
 
 
 def read_group(name: str, record: str, dead: int) -> MessageGroupInfo | None:

@@ -187,8 +187,9 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
         queue: the queue's name.
         status: "done"; "dead" for a dead letter; "expired" if it was not started in time; "retry" after an attempt that
             failed while retries are left.
-        task: the task's name; None if it is unknown, as the next three.
+        task: the task's name; None if it is unknown, as the next four.
         arguments: those of the call, as JSON holds them.
+        headers: what the sender added.
         created_at: when the message was sent, by the server's clock, as the other times.
         value: what the task returned, as JSON holds it; None unless it is "done".
         error: of the last attempt that failed; None if there was none.
@@ -205,6 +206,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     status: ResultStatus
     task: str | None = None
     arguments: dict[str, Any] | None = None
+    headers: dict[str, Any] | None = None
     created_at: dt.datetime | None = None
     value: Any = None
     error: TaskError | None = None
@@ -278,12 +280,16 @@ def call_of(stored: bytes) -> dict[str, Any]:
 
 
 def called(envelope: Envelope) -> dict[str, Any]:
-    """Return the task that a message calls, and its arguments; empty if they cannot be read."""
+    """Return the task that a message calls, its arguments, unless they cannot be read, and its headers."""
     try:
         arguments = decode_json(envelope.body)
     except UnreadableEnvelope:
         arguments = None
-    return {"task": task_of(envelope.headers), "arguments": arguments if isinstance(arguments, dict) else None}
+    return {
+        "task": task_of(envelope.headers),
+        "arguments": arguments if isinstance(arguments, dict) else None,
+        "headers": envelope.sent_headers,
+    }
 
 
 def _plain(body: bytes) -> Any:

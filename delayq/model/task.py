@@ -210,7 +210,7 @@ class TaskDefinition:
                     # Drivers may turn the cancel of a shutdown or a time limit into an error of their own.
                     message.is_final = is_final(error) and not is_cancelled()
                     raise
-                return _kept(message, value)
+                return value_kept(message, value)
 
             return handle_async
 
@@ -221,7 +221,7 @@ class TaskDefinition:
             except Exception as error:
                 message.is_final = is_final(error)
                 raise
-            return _kept(message, value)
+            return value_kept(message, value)
 
         return handle
 
@@ -229,8 +229,8 @@ class TaskDefinition:
         return self.retry_for is not None and not isinstance(error, self.retry_for)
 
 
-def _kept(message: Delivery[Any], value: Any) -> Any:
-    """Return what a task returned: as it is kept, if its message keeps a result; raises NotKept if it cannot be."""
+def value_kept(message: Delivery[Any], value: Any) -> Any:
+    """Return what a task returned, for its outcome: as it is kept, if it is; raises NotKept if it cannot be."""
     if message.retention is None or isinstance(value, Ack) or would_never_run(value):
         return None if type(value) in _VALUES else value
     return KeptValue(encoded_value(value))

@@ -407,7 +407,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
             log.error("recovery failed", queue=context.name, error=str(error))
     lost = sum(each for each in results if isinstance(each, int))
     context.sweeps.leases_lost += lost
-    yield from key_slots.look_through(context)
+    is_behind = yield from key_slots.look_through(context)
     if any(isinstance(each, DelayqError) for each in results):
         return None
-    return max(lost, MAX_MOVED) if key_slots.is_behind(context) else lost
+    return max(lost, MAX_MOVED) if is_behind else lost

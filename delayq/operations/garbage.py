@@ -7,7 +7,7 @@ from typing import TypeAlias
 from delayq.errors import DelayqError
 from delayq.model.units import milliseconds
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
@@ -23,10 +23,10 @@ def purge_old(context: QueueContext) -> Operation[bool]:
     Returns:
         whether there may be more.
     """
-    shards, retention = (yield from context.opened()), context.settings.dead_retention
+    shards, retention = context.shards, context.settings.dead_retention
     up_to = "-inf" if retention is None else f"-{milliseconds(retention)}"
     results = yield [scripts.purge("dead", up_to, shards=len(shards)) for scripts in shards]
-    return MAX_IDS in [0 if context.outlives(result) else unwrap(result) for result in results]
+    return MAX_IDS in [context.unwrap(result, 0) for result in results]
 
 
 def find(context: QueueContext) -> Operation[Found]:

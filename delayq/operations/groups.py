@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NoResult, OtherShard, QueueFull
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.envelope import decode_json
-from delayq.model.message_group import MODES, MessageGroupInfo, OnDead, SentGroup, read_group
+from delayq.model.message_group import MODES, MessageGroupInfo, OnDead, SentGroup, belongs_to, read_group
 from delayq.model.result import failure, missing
 from delayq.model.text import decode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id
 from delayq.operations import results
+from delayq.operations.doctor import scan
 from delayq.operations.encode import MAX_THEN_BYTES, EncodedMessage, encode_at, fresh_id, no_outgoing
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import asked_ms, prepared, within_middleware
@@ -170,22 +171,51 @@ def _result(message_id: str, found: results.Found | DelayqError, sent_at: dt.dat
 
 
 def cancel_group(context: QueueContext, name: str) -> Operation[int]:
-    """Cancel the message that waits for a group, then its members; return how many messages were cancelled."""
+    """Cancel the message that waits for a group, then its members; return how many messages were cancelled.
+
+    If another program has removed the group, or the list of its members, all memberships of its shard are looked at.
+    """
     check_id(name)
     yield from context.opened()
     scripts = context.shard(name)
     found = yield from execute(scripts.cancel_group(name))
-    if found is None:
-        return 0
-    count, ids = found
-    for start in range(0, len(ids), CANCELS_A_TRIP):
-        replies = yield [scripts.cancel(message_id, group=name) for message_id in ids[start : start + CANCELS_A_TRIP]]
+    count = found.waited if found else 0
+    left: Sequence[tuple[str, str | bytes]] = [] if found is None else [(each, name) for each in found.ids]
+    if found is None or found.is_lost:
+        left = yield from _memberships(scripts, name)
+    for start in range(0, len(left), CANCELS_A_TRIP):
+        page = left[start : start + CANCELS_A_TRIP]
+        replies = yield [scripts.cancel(message_id, group=of) for message_id, of in page]
         count += list(map(unwrap, replies)).count("cancelled")
     return count
 
 
+def _memberships(scripts: QueueCommands, name: str) -> Operation[list[tuple[str, bytes]]]:
+    """Return the ids that belong to a group, and what is stored of that; the message that waits comes first."""
+    found: list[tuple[str, bytes]] = []
+
+    def look(items: dict[bytes, Any]) -> Operation[None]:
+        found.extend((decode_id(raw), of) for raw, of in items.items() if belongs_to(name, decode_id(of)))
+        yield from ()
+
+    yield from scan.structure("HSCAN", scripts.keys.members, look)
+    return sorted(dict(found).items(), key=lambda each: decode_id(each[1]) == name)
+
+
 def sweep(context: QueueContext) -> Operation[bool]:
     """Find members that ended unnoticed, and mend groups, a page of each shard; return whether there may be more."""
-    shards = yield from context.opened()
-    replies = yield [each for scripts in shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
-    return 1 in [0 if context.outlives(reply) else unwrap(reply) for reply in replies]
+    replies = yield [each for scripts in context.shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
+    found = [context.unwrap(reply, None) for reply in replies]
+    return any(each is not None and each.more for each in found)
+
+
+def mend(scripts: QueueCommands) -> Operation[tuple[int, int]]:
+    """Do at once for a shard what consumers do by `sweep`; return how many members, and groups, were wrong."""
+    unwrap((yield from execute(scripts.begin_sweeps())))
+    members = groups = 0
+    for call in (scripts.sweep_groups, scripts.mend_groups):  # what one restores, the other counts
+        more = 1
+        while more:
+            more, *mended = yield from execute(call())
+            members, groups = members + mended[0], groups + mended[1]
+    return members, groups

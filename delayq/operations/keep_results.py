@@ -15,17 +15,6 @@ from delayq.protocol.queue_commands import MAX_RESULTS, Kept
 MAX_BYTES = 1_000_000  # of the values in a call, and of the messages that its script copies
 
 D = TypeVar("D", bound=Delivery)
-_DONE = oc.Done(oc.KeptValue(NOTHING))
-
-
-def is_plain(outcome: oc.Outcome) -> bool:
-    """Whether an outcome is an ack that keeps nothing."""
-    return isinstance(outcome, oc.Done) and not isinstance(outcome.value, oc.KeptValue)
-
-
-def kept_done(message: Delivery) -> oc.Done:
-    """Return the outcome of an ack without a value: also kept, if the message's result is."""
-    return oc.DONE if message.retention is None else _DONE
 
 
 def with_results(
@@ -33,9 +22,9 @@ def with_results(
 ) -> Iterator[tuple[Command[Any], Sequence[int]]]:
     """Yield the calls that ack tasks with results, each with the positions that it settles."""
     found = {
-        position: (message.id, message.receipt, kept(message, outcome, consumer))
+        position: (message.id, message.receipt, record)
         for position, (message, outcome) in enumerate(settled)
-        if isinstance(outcome, oc.Done) and isinstance(outcome.value, oc.KeptValue)
+        if isinstance(outcome, oc.Done) and (record := kept(message, outcome, consumer))
     }
     if not found:
         return
@@ -43,14 +32,13 @@ def with_results(
         chunk: list[int] = []
         size = 0
         for position in positions:
-            message, outcome = settled[position]
-            weight = len(outcome.value) + len(message.body)  # type: ignore[union-attr]
+            weight = len(found[position][2][-1]) + len(settled[position][0].body)
             if chunk and (len(chunk) == MAX_RESULTS or size + weight > MAX_BYTES):
-                yield scripts.ack_result([found[each] for each in chunk]), chunk  # type: ignore[misc]
+                yield scripts.ack_result([found[each] for each in chunk]), chunk
                 chunk, size = [], 0
             chunk.append(position)
             size += weight
-        yield scripts.ack_result([found[each] for each in chunk]), chunk  # type: ignore[misc]
+        yield scripts.ack_result([found[each] for each in chunk]), chunk
 
 
 def kept(message: Delivery, outcome: oc.Outcome, consumer: str = "", wait_ms: int = 0) -> Kept | tuple[()]:
@@ -74,8 +62,8 @@ def kept(message: Delivery, outcome: oc.Outcome, consumer: str = "", wait_ms: in
             status, text = EXPIRED, encoded_error(f"it was not started by {message.expires_at}", EXPIRED)
             attempts = message.before.past
         case _:
-            value = outcome.value if isinstance(outcome, oc.Done) else NOTHING
-            status, text = DONE, value
+            value = outcome.value if isinstance(outcome, oc.Done) else None  # a handler may also ack by itself
+            status, text = DONE, value if isinstance(value, oc.KeptValue) else NOTHING
     started = f"{message.handed_ms:.3f}"
     ms = retention.keep_ms + wait_ms
     return ms, retention.token, status, started, attempts, consumer.replace("\n", " "), text

@@ -86,20 +86,18 @@ def let_go(context: QueueContext) -> Operation[None]:
         log.warning("key-limited messages delayed", queue=context.name, error=str(error))
 
 
-def is_behind(context: QueueContext) -> bool:
-    """Whether the rest of the keys should be checked at once."""
-    return context.sweeps.keys_in_haste
-
-
-def look_through(context: QueueContext) -> Operation[None]:
+def look_through(context: QueueContext) -> Operation[bool]:
     """Free slots that are held in vain, and release messages that wait although there is room.
 
     Slots are lost when a consumer dies, and when a message with a reserved slot is cancelled. Each call checks a few
     keys and continues where the last call stopped. After leases have ended, all keys with waiting messages are checked
     once, in larger pages and without a pause: a slot of any of them may be free now.
+
+    Returns:
+        whether the rest of the keys should be checked at once.
     """
     if context.settings.concurrency_key is None:
-        return
+        return False
     scripts, found = context.shards[0], set()
     try:
         sweeps, lost = context.sweeps, context.sweeps.leases_lost
@@ -121,6 +119,7 @@ def look_through(context: QueueContext) -> Operation[None]:
     except DelayqError as error:
         context.sweeps.keys_in_haste = False
         log.error("key-limited messages not released", queue=context.name, error=str(error))
+    return context.sweeps.keys_in_haste
 
 
 def _replaced_have_ended(context: QueueContext) -> Operation[bool]:

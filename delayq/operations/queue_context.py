@@ -145,11 +145,6 @@ class QueueContext(RecordedContext[QueueCommands]):
         self.wishes.add(changes(events=events))
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether Redis had recorded the queue when this was last checked, perhaps long ago."""
-        return self._recorded
-
-    @property
     def limits_keys(self) -> bool:
         """Whether there may be a limit per key."""
         return self.settings.concurrency_key is not None and time.monotonic() >= self.claims.unlimited_until
@@ -202,14 +197,14 @@ class QueueContext(RecordedContext[QueueCommands]):
             FormatTooNew, ClientTooOld, ShardsMismatch
         """
         if time.monotonic() > self.open_until:
-            known = (self._recorded, self._since)
+            known = (self.is_recorded, self._since)
             found = yield from self._read_record(create)
             if found is None:
                 return self.shards
             record, is_copy = found
             self._check_shards(record.shards, self.settings)
             # Another thread may have recorded the queue meanwhile, or noticed the loss.
-            is_known = self._recorded and known == (self._recorded, self._since)
+            is_known = self.is_recorded and known == (self.is_recorded, self._since)
             is_lost = is_known and (record.recorded != WAS_RECORDED or record.since != self._since)
             if is_lost or record.recorded != WAS_RECORDED:  # the queue is new, or the server has lost its data
                 self.wishes.begin_again()

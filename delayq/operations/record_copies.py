@@ -18,6 +18,7 @@ from delayq.protocol.operation import Operation, execute
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import OpenedQueue
 
+T = TypeVar("T")
 C = TypeVar("C", bound=RecordCommands[Any])
 
 LOOK_SECONDS = 1.0  # between two looks for the record while its shard is away
@@ -35,6 +36,7 @@ class RecordedContext(Generic[C]):
         is_away: whether the node of a key is known to be unavailable.
         shards: the calls of each shard.
         only_shard: the calls of the only shard; None if there are several.
+        is_recorded: whether Redis had the record when this was last checked, perhaps long ago.
         open_until: until when the record need not be checked again, on the monotonic clock.
     """
 
@@ -44,7 +46,7 @@ class RecordedContext(Generic[C]):
         self._expected = expected
 
     def _forget_record(self) -> None:
-        self._recorded = False
+        self.is_recorded = False
         self._since = b""
         self.open_until = -math.inf
         self._use_shards(1)
@@ -56,21 +58,29 @@ class RecordedContext(Generic[C]):
     @property
     def is_open(self) -> bool:
         """Whether Redis has the record, and this was checked within the last minute."""
-        return self._recorded and time.monotonic() <= self.open_until
+        return self.is_recorded and time.monotonic() <= self.open_until
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""
         return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
+
+    def unwrap(self, result: T | Exception, instead: T) -> T:
+        """Return a result, or `instead` if only its shard is unavailable; raise any other error."""
+        if not isinstance(result, Exception):
+            return result
+        if self.outlives(result):
+            return instead
+        raise result
 
     def _read_record(self, create: bool) -> Operation[tuple[OpenedQueue, bool] | None]:
         """Return the record, and whether it is a copy; None if it is known and its shard is away: it stays valid."""
         try:
             return (yield from execute(self.shards[0].open_queue(self._expected, create))), False
         except (ServerNotReady, ServerUnreachable) as error:
-            if self._recorded and self.outlives(error):
+            if self.is_recorded and self.outlives(error):
                 self.open_until = time.monotonic() + LOOK_SECONDS
                 return None
-            if self._recorded or self._expected == 1 or not self.spans_nodes():
+            if self.is_recorded or self._expected == 1 or not self.spans_nodes():
                 raise
             others = [self._make(number) for number in range(1, self._expected or MOST_ASKED)]
             found = yield from find(others, self._expected)
@@ -82,8 +92,8 @@ class RecordedContext(Generic[C]):
         """Use a record for some seconds."""
         if record.shards != len(self.shards):
             self._use_shards(record.shards)
-        self._recorded, self._since = bool(record.recorded), record.since
-        self.open_until = time.monotonic() + seconds if self._recorded else -math.inf
+        self.is_recorded, self._since = bool(record.recorded), record.since
+        self.open_until = time.monotonic() + seconds if self.is_recorded else -math.inf
 
     def _use_shards(self, count: int) -> None:
         self.shards = [self._make(number) for number in range(count)]

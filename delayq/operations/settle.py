@@ -19,7 +19,7 @@ from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots, late_outcomes, schedule_chain, unknown_tasks
 from delayq.operations.encode import encode_then
-from delayq.operations.keep_results import is_plain, kept, kept_done, with_results
+from delayq.operations.keep_results import kept, with_results
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
@@ -57,7 +57,11 @@ def _settle(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], consumer: str = ""
 ) -> Operation[list[bool | DelayqError]]:
     results: list[bool | DelayqError] = [False] * len(settled)
-    done = [position for position, (_, outcome) in enumerate(settled) if outcome is oc.DONE or is_plain(outcome)]
+    done = [
+        position
+        for position, (message, outcome) in enumerate(settled)
+        if isinstance(outcome, oc.Done) and message.retention is None
+    ]
     if len(done) < len(settled):
         settled = yield from unknown_tasks.judged(context, settled, results)
     calls: list[Command[Any]] = []
@@ -143,7 +147,7 @@ def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
     """Settle one delivery; raises StaleReceipt if it is no longer ours, InvalidInput in a forked process."""
     check_process([message])
-    (ours,) = yield from settle(context, [(message, kept_done(message) if outcome is oc.DONE else outcome)])
+    (ours,) = yield from settle(context, [(message, outcome)])
     if not unwrap(ours):
         raise StaleReceipt(
             f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
@@ -156,7 +160,7 @@ def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Oper
     if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
         raise InvalidInput("ack takes messages returned by receive, not their ids")
     check_process(batch)
-    results = yield from settle(context, [(message, kept_done(message)) for message in batch])
+    results = yield from settle(context, [(message, oc.DONE) for message in batch])
     return [each if isinstance(each, bool) else unwrap(each) for each in results]
 
 
@@ -170,7 +174,7 @@ def _settlements(
     """Yield calls, each with the positions that it settles; put errors of other positions into `results`.
 
     Args:
-        done: the positions of those that are done.
+        done: the positions of those that are done and keep no result.
         results: an error for each that is not settled now.
     """
     if len(done) < len(settled):

@@ -60,8 +60,7 @@ class Upkeep:
 
     def _look_through(self) -> Operation[None]:
         """Free slots of keys; continue with the next claim if there are more to check."""
-        yield from key_slots.look_through(self._context)
-        if key_slots.is_behind(self._context):
+        if (yield from key_slots.look_through(self._context)):
             self._collection.now()
 
     def _collect(self) -> Operation[None]:
@@ -156,6 +155,5 @@ def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     if is_unfinished:
         interval.now()
     for result in (more, unswept, *armed):
-        if not context.outlives(result):
-            unwrap(result)
+        context.unwrap(result, None)
     return is_unfinished

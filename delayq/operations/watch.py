@@ -61,17 +61,17 @@ class Watch:
             return ""
         if (asked - unanswered) * 1000 > self._slack_ms:
             return 0
-        return self._server_ms(shard, self._slack_ms)
+        return self._server_ms(shard, asked, self._slack_ms)
 
     def claims_by(self, shard: str) -> int | str:
         """Return the server's time, ms, by which a claim that is sent now should be executed; "" if unknown."""
-        return "" if self._is_virtual else self._server_ms(shard, SLACK_MS)
+        return "" if self._is_virtual else self._server_ms(shard, lease_now(), SLACK_MS)
 
-    def _server_ms(self, shard: str, later_ms: float) -> int | str:
-        asked, (server_ms, then) = lease_now(), self._known.get(shard, (0, 0.0))
-        if not server_ms or asked - then > KNOWN_SECONDS:
+    def _server_ms(self, shard: str, now: float, later_ms: float) -> int | str:
+        server_ms, then = self._known.get(shard, (0, 0.0))
+        if not server_ms or now - then > KNOWN_SECONDS:
             return ""
-        return server_ms + int((asked - then) * 1000 + later_ms)
+        return server_ms + int((now - then) * 1000 + later_ms)
 
     def asks(self, shard: str) -> float:
         """Note that a call other than a look is about to be sent; return what to pass to `answered`."""
@@ -90,7 +90,7 @@ class Watch:
         self.answered(shard)
         if (answered - asked) * 1000 < self._slack_ms:
             self._known[shard] = now_ms, asked
-        elif isinstance(latest := self._server_ms(shard, DRIFT_MS), int) and now_ms > latest:
+        elif isinstance(latest := self._server_ms(shard, answered, DRIFT_MS), int) and now_ms > latest:
             self.forget(shard)  # its clock was set forward: it would execute every call too late
         self._grace[shard] = answered + grace_ms / 1000
 

@@ -16,7 +16,7 @@ Raw: TypeAlias = str | bytes | int | float
 _TEXTS = frozenset({str, bytes})
 
 # redis-py converts the replies to commands that it knows by a str name; with names in bytes, replies stay unchanged.
-_PLAIN = frozenset({"EXISTS", "HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
+_PLAIN = frozenset({"EXISTS", "HINCRBY", "HMGET", "MGET", "SET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
 
 class Command(msgspec.Struct, Generic[T], frozen=True):

@@ -22,12 +22,14 @@ from delayq.protocol.command import Command, Raw, identity, texts
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import (
+    CancelledGroup,
     Claimed,
     ConsumersReply,
     DueCounts,
     KeyedDelivery,
     LedgerExtent,
     LedgerPage,
+    MendedPage,
     SleepReply,
     StoredGroup,
     StoredMessage,
@@ -42,6 +44,7 @@ from delayq.protocol.replies import (
     _read_last_seen,
     _read_ledger_extent,
     _read_ledger_page,
+    _read_mended,
     _read_samples,
     _read_scored,
     _read_sleep,
@@ -67,7 +70,7 @@ _ROOM = b"0" * STAMP  # into which the send script writes the time
 MAX_RESULTS = 100
 """The most results that one call keeps or looks at."""
 
-Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, Raw]
+Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, str | bytes]
 """What `keep_result` in ``lua/prelude.lua`` is given."""
 
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
@@ -144,14 +147,18 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def group(self, name: str) -> Command[StoredGroup | None]:
         return self._call("group", [name], _read_group)
 
-    def cancel_group(self, name: str) -> Command[tuple[int, list[str]] | None]:
+    def cancel_group(self, name: str) -> Command[CancelledGroup | None]:
         return self._call("cancel_group", [self._clock(), name], _read_cancelled_group, repeats=False)
 
-    def sweep_groups(self) -> Command[int]:
-        return self._call("sweep_groups", [self._clock()], int)
+    def sweep_groups(self) -> Command[MendedPage]:
+        return self._call("sweep_groups", [self._clock()], _read_mended)
 
-    def mend_groups(self) -> Command[int]:
-        return self._call("mend_groups", [self._clock()], int)
+    def mend_groups(self) -> Command[MendedPage]:
+        return self._call("mend_groups", [self._clock()], _read_mended)
+
+    def begin_sweeps(self) -> Command[int]:
+        """Let the next calls of both begin a sweep, even if one has just ended."""
+        return Command(self.keys.groups, ("HDEL", self.keys.groups, "", "\0"), int)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
         return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
@@ -284,7 +291,7 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str, running: bool = False, group: str = "") -> Command[str]:
+    def cancel(self, message_id: str, running: bool = False, group: Raw = "") -> Command[str]:
         args: list[Raw] = [self._clock(), encode_id(message_id), int(running), group]
         return self._call("cancel", args, bytes.decode, repeats=False)
 

@@ -81,6 +81,34 @@ class StoredGroup(NamedTuple):
     dead: int
 
 
+class CancelledGroup(NamedTuple):
+    """What was cancelled of a group, and what is left.
+
+    Attributes:
+        waited: 1 if the message that waits was cancelled, else 0.
+        ids: of the members left.
+        is_lost: whether the list of its members is lost.
+    """
+
+    waited: int
+    ids: list[str]
+    is_lost: bool
+
+
+class MendedPage(NamedTuple):
+    """What a page of a sweep of groups has mended.
+
+    Attributes:
+        more: 1 if there is more to look at now, else 0.
+        members: whose memberships were wrong.
+        groups: whose records were wrong or lost.
+    """
+
+    more: int
+    members: int
+    groups: int
+
+
 class ConsumersReply(NamedTuple):
     """The reports of consumers: name, when it was last seen, ms, and document of each; and what the next page skips."""
 
@@ -178,8 +206,12 @@ def _read_group(reply: list[Any] | None) -> StoredGroup | None:
     return StoredGroup(decode_id(record), list(map(decode_id, roster)), list(map(decode_id, left)), dead)
 
 
-def _read_cancelled_group(reply: list[Any] | None) -> tuple[int, list[str]] | None:
-    return None if reply is None else (reply[0], list(map(decode_id, reply[1])))
+def _read_cancelled_group(reply: list[Any] | None) -> CancelledGroup | None:
+    return None if reply is None else CancelledGroup(reply[0], list(map(decode_id, reply[1])), reply[2] == 1)
+
+
+def _read_mended(reply: list[int]) -> MendedPage:
+    return MendedPage(*reply)
 
 
 def _read_standing(reply: list[Any]) -> Standing:

@@ -260,20 +260,22 @@ class ConsumerEngine(BaseEngine[D]):
         self.failed += batch.failed
         self._deaths.unreported += batch.dead
         yield from self._take(batch.messages)
-        self._learn(batch, unwrap(sleep) if known.is_blocked or not batch.waits else None)  # asked without the limit
+        self._learn(batch, unwrap(sleep))
         if recovering is not None:
             yield from self._keep_up(unwrap(recovered), unwrap(found))
         return batch.claimed
 
     def _learn(self, batch: Batch, sleep: idle.SleepPlan | None) -> None:
         """Note what a claim and the plan beside it say about the queue."""
-        context = self._context
+        context, has_all, waits = self._context, batch.has_all, batch.waits
+        if waits and not self._known.is_blocked:
+            sleep = None  # it was asked for without the limit
         may_free = context.claims.is_limited or context.settings.concurrency_key is not None  # acks, for other messages
-        rests = batch.limit > 0 and batch.has_all and not (may_free or batch.waits or context.is_owed)
+        rests = batch.limit > 0 and has_all and not (may_free or waits or context.is_owed)
         watch, until = sleep or self._known.watch, time.monotonic() + FALLBACK_MS / 1000
         if sleep is None and not (watch.for_event and time.monotonic() < watch.until < until):  # else its promise holds
             watch = NO_WATCH._replace(until=until)
-        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, self._known.recovers, False, rests, watch)
+        self._known = Known(has_all, batch.held, waits, sleep, self._known.recovers, False, rests, watch)
 
     def _take(self, messages: list[D]) -> Effects[None]:
         if not messages:

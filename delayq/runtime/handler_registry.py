@@ -86,6 +86,8 @@ class HandlerRegistry:
         queue: the queue's name.
         main: the function for messages that are for no other, or a BatchHandler; None without one.
         named: the functions of the kinds in `KINDS`, by the header of the kind and their own name.
+        find_task: returns the function of a task that is not registered, for the first of its messages, or raises
+            UnknownTask: a framework has its own tasks. What the function returns is a value. None to find none.
         tasks: those of `Queue.task`, by their names.
         prepared: the schedules of `Queue.cron`.
         is_replaceable: another function may replace `main`, as in a test.
@@ -94,6 +96,7 @@ class HandlerRegistry:
     def __init__(self, queue: str) -> None:
         self.main: Handler | None = None
         self.named: dict[tuple[str, str], Handler] = {}
+        self.find_task: Callable[[str], Handler] | None = None
         self.tasks: dict[str, TaskDefinition] = {}
         self.prepared: list[schedules.Prepared] = []
         self.is_replaceable = False
@@ -101,7 +104,12 @@ class HandlerRegistry:
 
     def __bool__(self) -> bool:
         """Whether any function is registered."""
-        return self.main is not None or bool(self.named)
+        return self.main is not None or self.has_named
+
+    @property
+    def has_named(self) -> bool:
+        """Whether there is, or may be found, a function of the kinds in `KINDS`."""
+        return bool(self.named) or self.find_task is not None
 
     def register(self, handler: Handler) -> None:
         """Register the main function; raise InvalidInput if there is one: only one of the two could run."""
@@ -181,7 +189,7 @@ class HandlerRegistry:
             InvalidInput: `check` raises it for the function.
         """
         main = self.main if given is None else given
-        if main is None and not self.named:
+        if main is None and not self.has_named:
             raise HandlerMissing(
                 f"queue {self.queue} has no handler: decorate a function with @queue.handler or @queue.task, or pass "
                 "one"
@@ -225,6 +233,7 @@ class ConsumerHandlers:
         awaits: bool = False,
     ) -> None:
         self._queue = registry.queue
+        self._find_task = registry.find_task
 
         def refuse(_: Delivery[Any]) -> None:
             raise HandlerMissing(
@@ -238,8 +247,8 @@ class ConsumerHandlers:
         # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
         has_limit = limit is not None and limit.seconds is not None
         self._plain, self._plain_named = self.main, self._named
+        self._around_plain = around = partial(surrounded, middleware=middleware, limit=None, awaits=awaits)
         if not has_limit:
-            around = partial(surrounded, middleware=middleware, limit=None, awaits=awaits)
             self._plain_named = {name: around(handler) for name, handler in registry.named.items()}
             if not isinstance(found, BatchHandler):  # batches have the consumer's limit
                 self._plain = around(found)
@@ -259,9 +268,22 @@ class ConsumerHandlers:
                 named = self._plain_named if timeout_ms is None else self._named
                 if (handler := named.get((header, name))) is not None:
                     return handler
+                if header == TASK and self._find_task is not None and isinstance(name, str):
+                    return self._found(name, self._find_task, timeout_ms is not None)
                 if name is not None and (error := missing(self._queue, message)) is not None:
                     return self._around(partial(_raise, error))
         return self._plain if timeout_ms is None else self.main
+
+    def _found(self, name: str, find: Callable[[str], Handler], has_limit: bool) -> Handler:
+        """Return the function of a task that is not registered, and keep it for its next messages."""
+        try:
+            handler = oc.returning_value(find(name))
+        except UnknownTask as error:
+            return self._around(partial(_raise, error))
+        self._named[TASK, name] = self._around(handler)
+        if self._plain_named is not self._named:
+            self._plain_named[TASK, name] = self._around_plain(handler)
+        return (self._named if has_limit else self._plain_named)[TASK, name]
 
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""

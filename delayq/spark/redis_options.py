@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import platform
 import time
 from collections.abc import Mapping
 from copy import copy
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from delayq.errors import InvalidInput
+from delayq.model.credentials import is_unfit_name
 from delayq.model.server_url import chosen_url, default_folder, redact
 from delayq.model.units import delay_ms
 from delayq.operations.queue_context import server_ms
@@ -40,13 +43,13 @@ class RedisOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RedisOptions:
-        """Return the server that the options `url`, `prefix` and `waitFor` describe."""
+        """Return the server that the options `url` or `urlFrom`, `prefix` and `waitFor` describe."""
         given = options.get("waitFor", str(WAIT_FOR))
         try:
             seconds = delay_ms(float(given), "waitFor") / 1000
         except ValueError as error:
             raise InvalidInput(f"{called(options, 'waitFor')} is {given!r}: give seconds, 0 or more") from error
-        return cls(options.get("url"), options.get("prefix", "delayq"), seconds)
+        return cls(_url(options), options.get("prefix", "delayq"), seconds)
 
     def hurried(self, most: float) -> RedisOptions:
         """Return the same server, for which tasks wait no longer than some seconds."""
@@ -110,6 +113,32 @@ class ServerClock:
     def now(self) -> dt.datetime:
         """Return the server's time."""
         return dt.datetime.fromtimestamp(time.monotonic() + self._ahead, dt.UTC)
+
+
+def _url(options: Mapping[str, str]) -> str | None:
+    """Return the URL of the option `url`, or the one in the place that the option `urlFrom` names."""
+    given = options.get("urlFrom")
+    if given is None:
+        return options.get("url")
+    what = called(options, "urlFrom")
+    if "url" in options:
+        raise InvalidInput(f'the option "url" and {what} both say which server to use: give one')
+    kind, _, place = given.partition(":")
+    if kind not in ("env", "file") or not place or is_unfit_name(place):
+        raise InvalidInput(f"{what} is not env:NAME or file:PATH: give the place of the URL, not the URL")
+    if kind == "env":
+        url = os.environ.get(place, "")
+        where = f"the variable {place}, which is not set or is empty where Spark's driver runs"
+    else:
+        try:
+            url = Path(place).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise InvalidInput(f"{what} names the file {place}, which the driver cannot read: {why}") from None
+        where = f"the file {place}, which is empty"
+    if not url:
+        raise InvalidInput(f"{what} names {where}: put the URL of the server into it")
+    return url
 
 
 def required(options: Mapping[str, str], name: str) -> str:

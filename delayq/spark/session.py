@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.conf import RuntimeConfig
 
 from delayq.spark import java
 from delayq.spark.data_source import DelayqSource
@@ -28,6 +29,10 @@ QUIET = {_OPTIONS: _LOG, "spark.ui.enabled": "false"}
 VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.notices=info -Ddelayq.log.trace=full"}
 """Settings with which Spark logs what it does, and each error with its traceback, and serves no web page."""
 
+URLS = r"(?i)\b(?:redis|valkey|unix)[\w+]*://(?:.*@)?\S*"
+"""Spark replaces what matches this in the texts of plans: a URL up to its end, or up to the last @ of its line."""
+
+_REDACTION = "spark.sql.redaction.string.regex"
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # or Spark refuses the option pushFilters
@@ -101,7 +106,15 @@ def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkS
 def _opened(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    found = builder.getOrCreate()
+    hide_urls(found.conf)  # only now, as it would replace what spark-submit or the server has set
+    return found
+
+
+def hide_urls(settings: RuntimeConfig) -> None:
+    """Let Spark hide URLs of servers in the texts of plans, unless a setting says what it hides."""
+    if not any(settings.get(name, None) for name in (_REDACTION, "spark.redaction.string.regex")):
+        settings.set(_REDACTION, URLS)
 
 
 def _is_configured() -> bool:

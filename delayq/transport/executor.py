@@ -22,7 +22,7 @@ from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
-from delayq.transport.executor_base import ExecutorBase
+from delayq.transport.executor_base import ExecutorBase, checked
 from delayq.transport.fast_socket import FastSocketPool
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import check_server, translate
@@ -60,7 +60,8 @@ class Executor(ExecutorBase[Client, Cluster]):
                 if self._client is None:
                     client = self._connect()
                     try:
-                        check_server(client)
+                        if client not in checked:
+                            check_server(client)
                     except BaseException:
                         self._drop(client)
                         if self._shared:
@@ -68,6 +69,7 @@ class Executor(ExecutorBase[Client, Cluster]):
                         raise
                     self._script_cache = ScriptCache()
                     if isinstance(client, Redis):
+                        checked.add(client)
                         self._sockets = FastSocketPool(
                             client.connection_pool, not self._shared, self._script_cache.forget
                         )
@@ -164,9 +166,7 @@ class Executor(ExecutorBase[Client, Cluster]):
                 if socket.has_socket:
                     sent = script_cache.complete(calls) if len(calls) > 1 else calls
                     try:
-                        results = sockets.use(
-                            socket, [call.words(whole) for call in sent], [call.read for call in sent]
-                        )
+                        results = sockets.use(socket, sent, whole)
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
                         if not repeat or clients.HURRIES.get()() or clients.is_late(client, began):
                             raise

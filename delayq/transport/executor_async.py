@@ -20,7 +20,7 @@ from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients_async, polling, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
-from delayq.transport.executor_base import ExecutorBase
+from delayq.transport.executor_base import ExecutorBase, checked
 from delayq.transport.fast_stream import stream_of
 from delayq.transport.loop_bound import LoopBound
 from delayq.transport.script_cache import ScriptCache
@@ -78,10 +78,12 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             if self._client is None:
                 client = self._connect()
                 try:
-                    await clients_async.check_server(client)
+                    if client not in checked:
+                        await clients_async.check_server(client)
                     if self._lock is lock:  # otherwise it was closed meanwhile, and another task may be connecting
                         self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
                         if not isinstance(client, RedisCluster):
+                            checked.add(client)
                             self._poll_budget = polling.budget_of(client.connection_pool)
                         self._client = client
                 except (RedisError, RedisClusterException) as error:

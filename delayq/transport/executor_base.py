@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from redis.exceptions import RedisError
 
@@ -13,6 +14,9 @@ from delayq.protocol.command import Command
 from delayq.transport.cluster_calls import ClusterCalls
 from delayq.transport.script_cache import ScriptCache, missing_scripts
 from delayq.transport.server_check import translate
+
+checked: WeakSet[Any] = WeakSet()
+"""Clients of one server that was checked: other queues and topics that use them need not ask it again."""
 
 C = TypeVar("C")
 K = TypeVar("K", bound=ClusterCalls)

@@ -10,13 +10,14 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import hiredis
 from redis import exceptions
 from redis.connection import ConnectionPool, DefaultParser
 
+from delayq.protocol.command import Command
 from delayq.transport import polling
 from delayq.transport.clients import mark
 from delayq.transport.polling import PollBudget
@@ -246,11 +247,12 @@ class FastSocketPool:
                 fast.close(broken=True)
                 raise
 
-    def use(self, fast: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
-        """Send commands, return the values read from the replies, like `exchange`, and take the socket back."""
+    def use(self, fast: FastSocket, calls: Sequence[Command[Any]], whole: bool = False) -> list[Any]:
+        """Send calls, return the values read from the replies, like `exchange`, and take the socket back."""
         broken = True
         try:
-            results = fast.exchange(map(hiredis.pack_command, commands), reads)
+            words: list[tuple[Any, ...]] = [call.words(whole) for call in calls]
+            results = fast.exchange(map(hiredis.pack_command, words), [call.read for call in calls])
             broken = False
         finally:
             if broken or not self._keep:

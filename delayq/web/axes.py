@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from delayq.model.chart import Scale, Tick, TimeAxis, linear, logarithmic
+from delayq.model.chart import Scale, Tick, TimeAxis, linear, logarithmic, nice
 from delayq.model.show import show_duration, show_short
 
 WIDTH, HEIGHT = 600.0, 120.0
@@ -78,11 +78,3 @@ def log_times(longest: float) -> Scale:
 def _labelled(marks: Sequence[float]) -> Sequence[float]:
     """Return the marks that get labels, so that labels do not overlap; the highest always gets one."""
     return marks[:: -math.ceil(len(marks) / MOST_MARKS)]
-
-
-def nice(top: float) -> float:
-    """Return the end of a scale: the least 1, 2 or 5 times a power of ten that is at least `top`."""
-    if top <= 0:
-        return 1
-    unit: float = 10 ** math.floor(math.log10(top))
-    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= top * 0.999)

@@ -198,9 +198,11 @@ def test_event_loop_runs_while_a_redrive_waits(run: Run, url: str):
             await queue.send_many(Outgoing(n) for n in range(3))
             for message in await queue.receive():
                 await message.reject()
-            told: list[int] = []
-            redrive = asyncio.create_task(queue.dead.redrive(rate=0.001, progress=lambda each: told.append(each.moved)))
-            assert await becomes(lambda: told == [0, 1])
+            calls: list[int] = []
+            redrive = asyncio.create_task(
+                queue.dead.redrive(rate=0.001, progress=lambda each: calls.append(each.moved))
+            )
+            assert await becomes(lambda: calls == [0, 1])
             assert [message.attempt for message in await queue.receive()] == [2]
             redrive.cancel()
             await asyncio.wait({redrive})

@@ -232,7 +232,7 @@ def test_connection_to_a_former_master_is_given_up(run: Run, start_server: Start
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (redis.AuthenticationError("invalid password"), errors.LoginRefused),
         (redis.ResponseError("ERR no such thing"), errors.ServerError),
@@ -244,7 +244,7 @@ def test_reason_why_a_node_refuses_connections_is_reported_at_once(
     shared_cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     error: redis.RedisError,
-    told: type[errors.DelayqError],
+    expected: type[errors.DelayqError],
 ):
     tried = []
 
@@ -257,7 +257,7 @@ def test_reason_why_a_node_refuses_connections_is_reported_at_once(
             await queue._executor.connected()
             with monkeypatch.context() as patch:
                 patch.setattr(AbstractConnection, "connect", refuse)
-                with pytest.raises(told):
+                with pytest.raises(expected):
                     await queue.stats()
             assert len(tried) == 1
 

@@ -28,8 +28,8 @@ ABOUT = {
 
 
 def about(name: str, language: str = "Python") -> dict[str, str]:
-    told = {"peer": name, "version": "1.2.3", "language": language, "note": "a note"}
-    return told | {"throughput": "concurrency 8", "latency": "concurrency 1"}
+    fields = {"peer": name, "version": "1.2.3", "language": language, "note": "a note"}
+    return fields | {"throughput": "concurrency 8", "latency": "concurrency 1"}
 
 
 def rate(median: float, least: float, most: float) -> dict[str, Any]:

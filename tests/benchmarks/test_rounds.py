@@ -32,10 +32,10 @@ def run(figures: dict[str, Any], runs: int = 2, **options: Any) -> tuple[dict[st
 
     def each(task: Task) -> Figures:
         order.append(f"{task.peer.key}:{task.messages}")
-        told = figures[task.peer.key]
-        if isinstance(told, Exception):
-            raise told
-        return {"rate": told}
+        figure = figures[task.peer.key]
+        if isinstance(figure, Exception):
+            raise figure
+        return {"rate": figure}
 
     workload = Workload("name", "Title", {"rate": ("", "")}, each, **{"messages": 10, "most": 3000} | options)
     server: Any = NoServer()

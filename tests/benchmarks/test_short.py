@@ -54,9 +54,9 @@ def test_exit_code_is_1_when_a_recorded_ratio_was_much_higher(
     path = tmp_path / "recorded.json"
     path.write_text(json.dumps({"ratios": {"send_bulk": planted, "pull": 0.001}}))
     assert run_short(record=False, recorded=path) == code
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in told] == ["send_bulk", "pull"]
-    assert [line.endswith(": slower than before") for line in told] == [bool(code), False]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["send_bulk", "pull"]
+    assert [line.endswith(": slower than before") for line in printed] == [bool(code), False]
 
 
 @pytest.mark.full

@@ -29,16 +29,16 @@ def test_every_figure_is_measured_and_no_key_is_left(delayq: Run, redis_client: 
     redis_client.set("another", "program's")
     done = delayq("bench", *TINY, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["settings"] == {"messages": 600, "runs": 2, "seconds": 0.3, "size": 100}
-    assert set(told["rates"]) == set(RATES)
-    for rate in told["rates"].values():
+    document = json.loads(done.stdout)
+    assert document["settings"] == {"messages": 600, "runs": 2, "seconds": 0.3, "size": 100}
+    assert set(document["rates"]) == set(RATES)
+    for rate in document["rates"].values():
         assert len(rate["per_second"]["samples"]) == 2
         assert 0 < rate["per_second"]["min"] <= rate["per_second"]["median"] <= rate["per_second"]["max"]
-    assert (told["lateness"]["messages"], told["lateness"]["early"]) == (30, 0)
-    assert 0 < told["lateness"]["p50_ms"] <= told["lateness"]["p99_ms"] <= told["lateness"]["max_ms"]
-    assert told["memory_bytes"] > 100
-    assert told["redis_cpu_us"] > 0
+    assert (document["lateness"]["messages"], document["lateness"]["early"]) == (30, 0)
+    assert 0 < document["lateness"]["p50_ms"] <= document["lateness"]["p99_ms"] <= document["lateness"]["max_ms"]
+    assert document["memory_bytes"] > 100
+    assert document["redis_cpu_us"] > 0
     assert redis_client.keys() == [b"another"]
 
 

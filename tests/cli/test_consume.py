@@ -317,12 +317,12 @@ def test_consumer_waits_until_the_server_is_up(
         assert consumer.wait(SECONDS) == 0
         assert queue.stats().acked == 1
     assert eventually(lambda: "consumer stopped" in "".join(lines))
-    told = [
+    logged = [
         line
         for line in lines
         if "redis unavailable" in line or "redis available again" in line or "consumer started" in line
     ]
-    assert [re.split(r" +(?:error|queue)=", line.partition("] ")[2])[0].strip() for line in told] == [
+    assert [re.split(r" +(?:error|queue)=", line.partition("] ")[2])[0].strip() for line in logged] == [
         "redis unavailable, retrying",
         "redis available again",
         "consumer started",

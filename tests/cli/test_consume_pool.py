@@ -71,11 +71,11 @@ def test_plain_handlers_run_in_one_process_per_core(delayq: Run, invoke: Invoke,
     (started,) = lines_of(done.stderr, "consumer started")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert started["concurrency"] == cores
-    told = lines_of(done.stderr, "delivering")
-    assert {(line["queue"], line["attempt"]) for line in told} == {(name, 1)}
-    assert len({line["id"] for line in told}) == 3
+    found = lines_of(done.stderr, "delivering")
+    assert {(line["queue"], line["attempt"]) for line in found} == {(name, 1)}
+    assert len({line["id"] for line in found}) == 3
     printed = {line for line in done.stdout.splitlines() if line.startswith("from ")}
-    assert printed == {f"from {line['pid']}" for line in told}
+    assert printed == {f"from {line['pid']}" for line in found}
 
 
 @pytest.mark.full

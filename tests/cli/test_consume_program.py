@@ -105,8 +105,8 @@ def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pyte
         env={"DELAYQ_HEADER_STALE": "of an outer message", "KEPT": "as it is"},
     )
     found = json.loads(capfd.readouterr().out)
-    told = {name: value for name, value in found.items() if name.startswith("DELAYQ_")}
-    assert told == {
+    shown = {name: value for name, value in found.items() if name.startswith("DELAYQ_")}
+    assert shown == {
         "DELAYQ_ID": "order-42",
         "DELAYQ_QUEUE": "emails",
         "DELAYQ_ATTEMPT": "1",

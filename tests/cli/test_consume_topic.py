@@ -79,9 +79,9 @@ def test_function_handles_the_records_and_its_log_lines_name_them(
     words = ["--topic", "orders", "--group", "billing", "--start", "0", f"bills:{function}"]
     done = invoke("consume", *words, "--burst", "--log-format", "json")
     assert done.exit_code == 0, done.stderr
-    told = [line for line in lines(done.stderr) if line["event"] == event]
+    logged = [line for line in lines(done.stderr) if line["event"] == event]
     ids = [record.id for record in topic.range()]
-    assert sorted((line["topic"], line["group"], line["id"], line["delivery"]) for line in told) == [
+    assert sorted((line["topic"], line["group"], line["id"], line["delivery"]) for line in logged) == [
         ("orders", "billing", each, 1) for each in ids
     ]
     assert (topic.group("billing").lag(), topic.group("billing").unacked()) == (0, [])
@@ -180,14 +180,14 @@ def test_typed_handler_over_its_time_limit_is_logged(start: Start, topic: Topic,
     consumer = start("consume", *words, "--burst", "--log-format", "json")
     log = followed(consumer)
 
-    def told() -> list[tuple[object, object]]:
+    def overruns() -> list[tuple[object, object]]:
         over = [line for line in lines("".join(log)) if str(line["event"]).startswith("handler exceeded")]
         return [(line["topic"], line["delivery"]) for line in over]
 
-    assert eventually(lambda: bool(told()))
+    assert eventually(lambda: bool(overruns()))
     (tmp_path / "go").touch()
     assert consumer.wait(120) == 0
-    assert set(told()) == {("orders", 1)}  # on a paused machine, the other record may exceed it too
+    assert set(overruns()) == {("orders", 1)}  # on a paused machine, the other record may exceed it too
     assert [letter.reason for letter in group.dead()] == ["payload-mismatch"]
 
 

@@ -325,7 +325,10 @@ def test_causes_are_counted_with_an_example_the_most_frequent_first(invoke: Invo
         ("2", "m2", "refused: no answer within # s"),
         ("1", "m1", "refused: no such address"),
     ]
-    told = [json.loads(line) for line in invoke("dead", "causes", "emails", "--json").stdout.splitlines()]
-    assert [(each["count"], each["error"]) for each in told] == [(2, "no answer within # s"), (1, "no such address")]
+    documents = [json.loads(line) for line in invoke("dead", "causes", "emails", "--json").stdout.splitlines()]
+    assert [(each["count"], each["error"]) for each in documents] == [
+        (2, "no answer within # s"),
+        (1, "no such address"),
+    ]
     some = invoke("dead", "causes", "emails", "--most", "1")
     assert some.stderr == "counted the latest 1 of 3 dead letters; --most N counts more\n"

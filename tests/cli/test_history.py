@@ -18,7 +18,7 @@ LEDGER = "delayq:{emails}:events"
 
 
 @pytest.fixture
-def told(queue: Queue, redis_client: Any) -> Queue:
+def recorded(queue: Queue, redis_client: Any) -> Queue:
     """A queue that holds the message here; its ledger also has the message gone."""
     queue.send("hello", id="here", delay=60)
     for id_ in ("here", "gone"):
@@ -30,19 +30,19 @@ def told(queue: Queue, redis_client: Any) -> Queue:
     return queue
 
 
-def test_history_is_printed_below_the_message(invoke: Invoke, told: Queue):
-    known = invoke("show", told.name, "here").stdout
-    result = invoke("show", told.name, "here", "--history")
+def test_history_is_printed_below_the_message(invoke: Invoke, recorded: Queue):
+    known = invoke("show", recorded.name, "here").stdout
+    result = invoke("show", recorded.name, "here", "--history")
     assert (result.exit_code, result.stderr) == (0, "")
     empty, heading, entry = result.stdout.splitlines()[known.count("\n") :]
     assert (empty, heading.split()) == ("", ["time", "after", "event", "due", "in"])
     assert entry.partition(" ago ")[2].split() == ["sent", "1s"]
-    dated = invoke("show", told.name, "here", "--history", "--long").stdout.splitlines()[-1]
+    dated = invoke("show", recorded.name, "here", "--history", "--long").stdout.splitlines()[-1]
     assert dated.partition(" ago ")[2].split() == ["(2023-11-14", "22:13:20.000+00:00)", "sent", "1s"]
 
 
-def test_message_that_is_gone_is_shown_by_its_history(invoke: Invoke, told: Queue):
-    result = invoke("show", told.name, "gone", "--history")
+def test_message_that_is_gone_is_shown_by_its_history(invoke: Invoke, recorded: Queue):
+    result = invoke("show", recorded.name, "gone", "--history")
     assert result.exit_code == 0
     assert result.stderr == "queue emails has no message 'gone' any more; this is its history in the ledger\n"
     first, *rows = result.stdout.splitlines()
@@ -58,11 +58,11 @@ def test_message_that_is_gone_is_shown_by_its_history(invoke: Invoke, told: Queu
     assert len(set(starts)) == 1
 
 
-def test_history_in_json_is_part_of_the_message(invoke: Invoke, told: Queue):
-    here = json.loads(invoke("show", told.name, "here", "--history", "--json").stdout)
+def test_history_in_json_is_part_of_the_message(invoke: Invoke, recorded: Queue):
+    here = json.loads(invoke("show", recorded.name, "here", "--history", "--json").stdout)
     assert (here["state"], here["payload"]) == ("pending", "hello")
     assert [each["event"] for each in here["history"]] == ["sent"]
-    result = invoke("show", told.name, "gone", "--history", "--json")
+    result = invoke("show", recorded.name, "gone", "--history", "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     gone = json.loads(result.stdout)
     assert (gone["id"], gone["queue"], gone["state"]) == ("gone", "emails", None)
@@ -76,9 +76,9 @@ def test_history_in_json_is_part_of_the_message(invoke: Invoke, told: Queue):
 
 
 @pytest.mark.parametrize("json_", [[], ["--json"]])
-def test_unknown_message_is_the_same_error_with_history(invoke: Invoke, told: Queue, json_: list[str]):
-    plain = invoke("show", told.name, "nobody")
-    result = invoke("show", told.name, "nobody", "--history", *json_)
+def test_unknown_message_is_the_same_error_with_history(invoke: Invoke, recorded: Queue, json_: list[str]):
+    plain = invoke("show", recorded.name, "nobody")
+    result = invoke("show", recorded.name, "nobody", "--history", *json_)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1:] == plain.stderr.splitlines()
 
@@ -99,17 +99,17 @@ def test_ledger_without_entries_for_a_message_says_so(invoke: Invoke, queue: Que
     assert (result.exit_code, result.stderr) == (0, "the ledger of queue emails has no entry for 'here' (any more)\n")
 
 
-def test_ledger_that_was_turned_off_still_shows_its_entries(invoke: Invoke, told: Queue):
-    told.configure(events=True)
-    assert told.cancel("here") == "cancelled"
-    told.configure(events=False)
+def test_ledger_that_was_turned_off_still_shows_its_entries(invoke: Invoke, recorded: Queue):
+    recorded.configure(events=True)
+    assert recorded.cancel("here") == "cancelled"
+    recorded.configure(events=False)
     result = invoke("show", "emails", "here", "--history")
     assert [line.split()[-1] for line in result.stdout.splitlines()[-1:]] == ["cancelled"]
 
 
-def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, redis_client: Any):
+def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, recorded: Queue, redis_client: Any):
     redis_client.xadd(LEDGER, {"order": "7"})
-    ids = [record.id for record in told.events.range()]
+    ids = [record.id for record in recorded.events.range()]
     lines = invoke("topic", "tail", "emails", "--ledger", "--from", "0", "--wait", "0").stdout.splitlines()
     assert lines == [
         f"{ids[0]}  here sent, due 2023-11-14 22:13:21.000+00:00",
@@ -129,8 +129,8 @@ def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, r
     assert trimmed == "dropped 7 records of topic emails:events; 0 left\n"
 
 
-def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke, told: Queue, redis_client: Any):
-    group = told.events.group("audit", start="0")
+def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke, recorded: Queue, redis_client: Any):
+    group = recorded.events.group("audit", start="0")
     group.bury(group.poll("a", 1)[0], "a")
     key = f"{LEDGER}:group:audit:dead"
     ((_, fields),) = redis_client.xrange(key)
@@ -140,24 +140,24 @@ def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke,
     assert len(read.stdout.splitlines()) == 5
     assert group.dead_length() == 1
     for kept, left in ((None, 1), (90 * 86400, 0)):  # programs say how long they keep them
-        with Queue(told.name, redis=redis_client, dead_retention=kept) as again:
+        with Queue(recorded.name, redis=redis_client, dead_retention=kept) as again:
             again.events.group("audit").poll("b")
         assert group.dead_length() == left
 
 
-def test_topic_with_the_queues_name_is_separate(invoke: Invoke, told: Queue):
-    assert told.events.length() == 6
+def test_topic_with_the_queues_name_is_separate(invoke: Invoke, recorded: Queue):
+    assert recorded.events.length() == 6
     assert invoke("topic", "publish", "emails", "mine").exit_code == 0
     assert len(invoke("topic", "read", "emails", "--json").stdout.splitlines()) == 1
-    assert told.events.length() == 6
+    assert recorded.events.length() == 6
 
 
 @pytest.mark.parametrize("words", [["publish", "emails", "x"], ["cancel", "emails", "x"]])
-def test_nothing_is_published_to_a_ledger(invoke: Invoke, told: Queue, words: list[str]):
+def test_nothing_is_published_to_a_ledger(invoke: Invoke, recorded: Queue, words: list[str]):
     result = invoke("topic", *words, "--ledger")
     assert result.exit_code == 2
     assert "--ledger" in result.stderr
-    assert told.events.length() == 6
+    assert recorded.events.length() == 6
 
 
 AUDIT = """
@@ -176,14 +176,14 @@ async def note_async(record):
 
 
 @pytest.mark.parametrize("function", ["note", "note_async"])
-def test_consumer_follows_a_ledger(invoke: Invoke, told: Queue, tmp_path: Path, function: str):
+def test_consumer_follows_a_ledger(invoke: Invoke, recorded: Queue, tmp_path: Path, function: str):
     (tmp_path / "audit.py").write_text(AUDIT)
-    words = ["--topic", told.name, "--ledger", "--group", "audit", "--start", "0", "--burst", "-c", "1"]
+    words = ["--topic", recorded.name, "--ledger", "--group", "audit", "--start", "0", "--burst", "-c", "1"]
     done = invoke("consume", *words, f"audit:{function}")
     assert done.exit_code == 0, done.stderr
     lines = (tmp_path / "audit.txt").read_text().splitlines()
     assert lines == ["here sent", *(f"gone {each}" for each in ("sent", "promoted", "delivered", "nacked", "acked"))]
-    (group,) = told.events.groups()
+    (group,) = recorded.events.groups()
     assert (group.name, group.unacked, group.lag) == ("audit", 0, 0)
 
 

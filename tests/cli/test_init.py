@@ -43,8 +43,8 @@ def printed_commands(told: str) -> list[str]:
 
 @pytest.mark.parametrize("words", ["", pytest.param("'my shop'/mails", marks=pytest.mark.full)])
 def test_printed_commands_run_as_printed(words: str, tmp_path: Path, newcomer: dict[str, str]):
-    told = sh(f"delayq init {words}", tmp_path, newcomer)
-    commands = printed_commands(told)
+    report = sh(f"delayq init {words}", tmp_path, newcomer)
+    commands = printed_commands(report)
     shown = sh("\n".join(commands), tmp_path, newcomer).splitlines()
     assert shown[:2] == ["sent three messages", "welcome, ann@example.org!"]
     assert len(shown) == 5
@@ -58,8 +58,8 @@ def test_printed_commands_run_as_printed(words: str, tmp_path: Path, newcomer: d
 def test_example_contains_the_commands(invoke: Invoke, tmp_path: Path):
     commands = printed_commands(invoke("init").stdout)
     assert len(commands) == 3
-    told = ast.get_docstring(ast.parse((tmp_path / "emails.py").read_text())) or ""
-    indented = [line.strip() for line in told.splitlines() if line.startswith("    ")]
+    text = ast.get_docstring(ast.parse((tmp_path / "emails.py").read_text())) or ""
+    indented = [line.strip() for line in text.splitlines() if line.startswith("    ")]
     assert [line.split("  ")[0] for line in indented] == commands
 
 

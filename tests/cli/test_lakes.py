@@ -38,8 +38,8 @@ def test_message_in_the_lake_is_shown_only_with_the_lake(invoke: Invoke):
 
 
 def test_message_in_the_lake_is_cancelled_once(invoke: Invoke, far: Queue):
-    told = [invoke("cancel", "emails", "order-42", *words) for words in ([], ["--lake", "lake"], ["--lake", "lake"])]
-    assert [(each.exit_code, each.stdout) for each in told] == [(1, ""), (0, "cancelled order-42\n"), (1, "")]
+    found = [invoke("cancel", "emails", "order-42", *words) for words in ([], ["--lake", "lake"], ["--lake", "lake"])]
+    assert [(each.exit_code, each.stdout) for each in found] == [(1, ""), (0, "cancelled order-42\n"), (1, "")]
     assert far.get("order-42") is None
 
 
@@ -52,11 +52,11 @@ def test_message_in_the_lake_is_cancelled_once(invoke: Invoke, far: Queue):
     ],
 )
 def test_message_in_the_lake_is_moved_within_it_or_into_redis(invoke: Invoke, far: Queue, words: list[str], state: str):
-    told = invoke("reschedule", "emails", "order-42", "--lake", "lake", *words)
+    result = invoke("reschedule", "emails", "order-42", "--lake", "lake", *words)
     info = far.get("order-42")
     assert info is not None
     assert info.due_at is not None
-    assert (info.state, f" ({info.due_at:%Y-%m-%d}" in told.stdout) == (state, True)
+    assert (info.state, f" ({info.due_at:%Y-%m-%d}" in result.stdout) == (state, True)
 
 
 @pytest.mark.parametrize("every", [[], ["--every", "1m"]])
@@ -92,8 +92,8 @@ def test_hydrate_loads_the_queues_after_one_that_the_server_refuses(
     ],
 )
 def test_lake_that_is_mistyped_or_missing_is_bad_input(invoke: Invoke, far: Queue, words: list[str], why: str):
-    told = invoke(*words)
-    assert (told.exit_code, why in told.stderr) == (2, True)
+    result = invoke(*words)
+    assert (result.exit_code, why in result.stderr) == (2, True)
     info = far.get("order-42")
     assert info is not None
     assert info.state == "deferred"
@@ -101,8 +101,8 @@ def test_lake_that_is_mistyped_or_missing_is_bad_input(invoke: Invoke, far: Queu
 
 @pytest.mark.usefixtures("far")
 def test_queue_without_messages_in_the_lake_gets_a_note(invoke: Invoke):
-    told = invoke("cancel", "emials", "order-42", "--lake", "lake")
-    assert (told.exit_code, told.stderr.splitlines()[0]) == (
+    result = invoke("cancel", "emials", "order-42", "--lake", "lake")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
         1,
         "the lake lake holds nothing of queue emials; it has emails",
     )
@@ -152,5 +152,5 @@ def test_hydrate_with_every_loads_new_messages_and_continues_after_errors(
     ],
 )
 def test_hydrate_refuses_conflicting_times(invoke: Invoke, words: list[str], why: str):
-    told = invoke("lake", "hydrate", "--lake", "lake", *words)
-    assert (told.exit_code, why in told.stderr) == (2, True)
+    result = invoke("lake", "hydrate", "--lake", "lake", *words)
+    assert (result.exit_code, why in result.stderr) == (2, True)

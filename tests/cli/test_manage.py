@@ -135,8 +135,8 @@ def test_only_a_waiting_message_is_rescheduled(id_: str, outcome: str, named: st
     result = invoke("reschedule", "emails", id_, "--delay", "1s")
     assert result.exit_code == 1
     assert f"{id_!r} {named}" in result.stderr
-    told = invoke("reschedule", "emails", id_, "--delay", "1s", "--json")
-    assert (told.exit_code, json.loads(told.stdout)["outcome"]) == (1, outcome)
+    done = invoke("reschedule", "emails", id_, "--delay", "1s", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["outcome"]) == (1, outcome)
 
 
 def test_waiting_messages_are_due_now(invoke: Invoke, queue: Queue):
@@ -153,9 +153,9 @@ def test_waiting_messages_are_due_now(invoke: Invoke, queue: Queue):
         "message 'nobody' is not in the queue (any more)",
     ]
     queue.send("payload", id="c", delay=3600)
-    told = invoke("now", "emails", "c", "dead", "--json")
-    lines = [*map(json.loads, told.stdout.splitlines())]
-    assert (told.exit_code, [(each["id"], each["outcome"]) for each in lines]) == (
+    result = invoke("now", "emails", "c", "dead", "--json")
+    lines = [*map(json.loads, result.stdout.splitlines())]
+    assert (result.exit_code, [(each["id"], each["outcome"]) for each in lines]) == (
         1,
         [("c", "rescheduled"), ("dead", "dead")],
     )
@@ -172,10 +172,10 @@ def test_paused_queue_delivers_nothing_until_it_is_resumed(invoke: Invoke, queue
 
 def test_pause_for_a_time_prints_its_end_and_a_new_pause_replaces_it(invoke: Invoke, queue: Queue):
     queue.send("payload")
-    told = invoke("pause", "emails", "--for", "10m").stdout
+    text = invoke("pause", "emails", "--for", "10m").stdout
     until = queue.stats().paused_until
     assert until is not None
-    assert told == f"paused emails until {show_date(until)}\n"
+    assert text == f"paused emails until {show_date(until)}\n"
     assert re.search(r"^paused until +in (10m|9m \d+s) \(20", invoke("stats", "emails").stdout, re.MULTILINE)
     assert re.search(r"paused, resumes in (10m|9m)", invoke("stats").stdout)
     assert invoke("pause", "emails").stdout == "paused emails\n"
@@ -196,8 +196,8 @@ def test_buried_messages_are_dead_letters_and_others_are_exit_code_1(invoke: Inv
     assert {info.id: info.reason for info in queue.dead.list()} == {"a": "unwanted", "b": "unwanted"}
     again = invoke("dead", "bury", "emails", "a", "c")
     assert (again.exit_code, again.stdout, again.stderr) == (1, "buried c\n", "message 'a' is already dead\n")
-    told = invoke("dead", "bury", "emails", "d", "--json")
-    assert (told.exit_code, json.loads(told.stdout)) == (1, {"id": "d", "outcome": "unknown"})
+    result = invoke("dead", "bury", "emails", "d", "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (1, {"id": "d", "outcome": "unknown"})
 
 
 def test_purge_discards_the_given_states(invoke: Invoke, queue: Queue):

@@ -22,12 +22,12 @@ def test_plan_prints_both_ways_of_holding_messages(invoke: Invoke):
 
 
 def test_plan_as_json_has_the_figures_in_plain_units(invoke: Invoke):
-    told = json.loads(invoke(*YEAR, "--rate", "100/s", "--unique-for", "1d", "--json").stdout)
-    assert told["peak_per_second"] == 100
-    assert told["lake"]["in_redis"]["messages"] == 3 * 3600 * 100
-    assert told["all_in_redis"]["reserved"] == 10**9
-    assert told["lake"]["in_redis"]["reserved"] == 27 * 3600 * 100
-    assert told["lake"]["hydrate_seconds"] > told["drain_seconds"] > 0
+    document = json.loads(invoke(*YEAR, "--rate", "100/s", "--unique-for", "1d", "--json").stdout)
+    assert document["peak_per_second"] == 100
+    assert document["lake"]["in_redis"]["messages"] == 3 * 3600 * 100
+    assert document["all_in_redis"]["reserved"] == 10**9
+    assert document["lake"]["in_redis"]["reserved"] == 27 * 3600 * 100
+    assert document["lake"]["hydrate_seconds"] > document["drain_seconds"] > 0
 
 
 def test_newer_redis_needs_less_memory(invoke: Invoke):
@@ -42,7 +42,7 @@ def test_more_servers_than_shards_get_a_note(invoke: Invoke):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["--messages", "1.5"], "'1.5' is not a whole number: write it as in 1000000, 1,000,000 or 1e6"),
         (["--messages", "many"], "'many' is not a whole number"),
@@ -54,10 +54,10 @@ def test_more_servers_than_shards_get_a_note(invoke: Invoke):
         (["--server-memory", "1k"], "1024 bytes is too little memory for a server: give 64m or more"),
     ],
 )
-def test_impossible_plan_is_refused(words: list[str], told: str, invoke: Invoke):
+def test_impossible_plan_is_refused(words: list[str], expected: str, invoke: Invoke):
     result = invoke(*YEAR, *words)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert expected in result.stderr
     assert result.stdout == ""
 
 

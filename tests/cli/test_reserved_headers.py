@@ -120,8 +120,8 @@ def test_program_gets_the_schedule_and_slot_but_no_headers_of_delayq(
     env: dict[str, str | None] = {"DELAYQ_SLOT": "of an outer message", "DELAYQ_SCHEDULE": "outer"}
     program = "env | grep -E 'DELAYQ_(HEADER|SCHEDULE|SLOT)' | sort | tr '\\n' ' '; echo"
     assert invoke("consume", "emails", "--exec", program, "--burst", "--concurrency", "1", env=env).exit_code == 0
-    told = [line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("DELAYQ_")]
-    assert sorted(told) == [
+    found = [line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("DELAYQ_")]
+    assert sorted(found) == [
         ["DELAYQ_HEADER_A=1", "DELAYQ_SCHEDULE=bob", "DELAYQ_SLOT=2023-11-14T22:13:20.000+00:00"],
         ["DELAYQ_SCHEDULE=", "DELAYQ_SLOT="],
     ]

@@ -61,8 +61,8 @@ def test_json_is_stored_as_written(invoke: Invoke, queue: Queue):
 def test_message_has_five_retries_by_default(invoke: Invoke, queue: Queue):
     invoke("send", "emails", "hello")
     assert only(queue).max_retries == 5
-    told = " ".join(invoke("send", "--help").output.split())
-    assert "Default: the setting of delayq configure, else 5" in told
+    text = " ".join(invoke("send", "--help").output.split())
+    assert "Default: the setting of delayq configure, else 5" in text
 
 
 def test_payload_comes_from_stdin(invoke: Invoke, queue: Queue):
@@ -104,10 +104,10 @@ def test_moment_is_kept_to_the_millisecond(invoke: Invoke, queue: Queue):
 
 
 def test_sent_message_is_printed_as_json(invoke: Invoke, queue: Queue):
-    told = json.loads(invoke("send", "emails", "hello", "--delay", "1h", "--json").stdout)
+    document = json.loads(invoke("send", "emails", "hello", "--delay", "1h", "--json").stdout)
     info = only(queue)
     assert info.due_at is not None
-    assert told == {"id": info.id, "due_at": info.due_at.isoformat().replace("+00:00", "Z"), "created": True}
+    assert document == {"id": info.id, "due_at": info.due_at.isoformat().replace("+00:00", "Z"), "created": True}
 
 
 def test_existing_id_is_kept_replaced_or_refused(invoke: Invoke, queue: Queue):
@@ -126,8 +126,8 @@ def test_id_is_reserved_beyond_its_ack(invoke: Invoke, queue: Queue):
     send = ["send", "emails", "x", "--id", "alarm", "--unique-for"]
     assert invoke(*send, "1h").stdout.startswith("sent alarm to emails, due ")
     assert queue.ack(queue.receive()) == [True]
-    told = "alarm is already in emails, or reserved: nothing was sent\n"
-    assert invoke(*send, "1m").stdout == told
+    expected = "alarm is already in emails, or reserved: nothing was sent\n"
+    assert invoke(*send, "1m").stdout == expected
     assert json.loads(invoke(*send, "1m", "--json").stdout)["created"] is False
     assert queue.stats().sent == 1
 

@@ -86,11 +86,11 @@ def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, que
     assert (shown["retrying"], shown["dead"], shown["nacked"], shown["delivered"]) == ("1", "1", "1", "2")
     assert shown["in Redis"] == "0 pending, 0 ready, 0 unack, 1 retry, 1 dead, 1 garbage"
     assert "50% under" in shown["lateness"]
-    told = json.loads(invoke("stats", "emails", "--json").stdout)
-    assert set(told) == {*QueueStats.__struct_fields__, "running", "inside", "missing"}
+    document = json.loads(invoke("stats", "emails", "--json").stdout)
+    assert set(document) == {*QueueStats.__struct_fields__, "running", "inside", "missing"}
     others = {"at", "oldest_due_at", "handler_time", "next_due_at", "paused_since", "paused_until", "held_back"}
     others |= {"slots_missed", "tasks"}
-    assert {*shown} | {*STATES, *LEFT, "sent", "inside", "missing"} | others >= set(told)
+    assert {*shown} | {*STATES, *LEFT, "sent", "inside", "missing"} | others >= set(document)
 
 
 def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invoke: Invoke, queue: Queue):
@@ -102,9 +102,9 @@ def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invok
     shown = invoke("stats", "emails").stdout
     assert re.search(r"^handler time +50% under \S+, 99% under \S+, 100% under \S+$", shown, re.MULTILINE)
     assert "overdue since" not in shown
-    told = json.loads(invoke("stats", "emails", "--json").stdout)
-    assert sum(told["handler_time"].values()) == 1
-    assert told["oldest_due_at"] is None
+    document = json.loads(invoke("stats", "emails", "--json").stdout)
+    assert sum(document["handler_time"].values()) == 1
+    assert document["oldest_due_at"] is None
 
 
 def test_stats_show_messages_held_back_by_their_key(invoke: Invoke, queue: Queue):
@@ -241,8 +241,8 @@ def test_show_prints_everything_about_a_message(invoke: Invoke, queue: Queue):
     ]
     assert shown[8].split() == ["timeout", "1m", "30s"]
     assert shown[-1].endswith('{"to":"a"} (10 bytes)')
-    told = json.loads(invoke("show", "emails", "order-42", "--json").stdout)
-    assert (told["id"], told["state"], told["headers"], told["payload"], told["timeout"]) == (
+    document = json.loads(invoke("show", "emails", "order-42", "--json").stdout)
+    assert (document["id"], document["state"], document["headers"], document["payload"], document["timeout"]) == (
         *("order-42", "pending", {"kind": "x"}),
         *({"to": "a"}, 90),
     )
@@ -269,10 +269,10 @@ def test_bytes_are_shown_escaped_and_are_base64_in_json(invoke: Invoke, queue: Q
     body = b"\x00\xff\x1b[2J"
     queue.send(body, delay=60, id="bytes", headers={"raw": b"\xfe"})
     assert "\\x00\\xff\\x1b[2J (6 bytes)" in invoke("show", "emails", "bytes").stdout
-    told = json.loads(invoke("show", "emails", "bytes", "--json").stdout)
-    assert base64.b64decode(told["payload_base64"]) == body
-    assert "payload" not in told
-    assert base64.b64decode(told["headers"]["raw"]) == b"\xfe"
+    document = json.loads(invoke("show", "emails", "bytes", "--json").stdout)
+    assert base64.b64decode(document["payload_base64"]) == body
+    assert "payload" not in document
+    assert base64.b64decode(document["headers"]["raw"]) == b"\xfe"
 
 
 def test_messages_cannot_control_the_terminal(invoke: Invoke, queue: Queue):
@@ -317,9 +317,9 @@ def test_missing_payload_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_cl
 
 def test_time_in_json_is_machine_readable(invoke: Invoke, queue: Queue):
     sent = queue.send("payload", delay=60, id="order-1")
-    told = invoke("show", "emails", "order-1", "--json").stdout
-    assert json.loads(told)["due_at"].endswith("Z")
-    assert sent.due_at.isoformat().startswith(json.loads(told)["due_at"].removesuffix("Z"))
+    text = invoke("show", "emails", "order-1", "--json").stdout
+    assert json.loads(text)["due_at"].endswith("Z")
+    assert sent.due_at.isoformat().startswith(json.loads(text)["due_at"].removesuffix("Z"))
 
 
 def test_reject_reason_is_not_repeated_as_the_error(invoke: Invoke, queue: Queue):

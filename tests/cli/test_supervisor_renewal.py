@@ -64,25 +64,25 @@ def looks(child: Child, until: Callable[[], object]) -> bool:
     return eventually(look, seconds=60)
 
 
-def told(lines: Lines, event: str) -> list[Any]:
+def outcomes(lines: Lines, event: str) -> list[Any]:
     return [line.get("how") for line in lines if line["event"] == event]
 
 
 def test_successor_that_hangs_is_killed_and_started_again(child: Child, lines: Lines, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
-    assert looks(child, lambda: len(told(lines, "consumer process not recycled, retrying")) == 2)
-    assert set(told(lines, "consumer process not recycled, retrying")) == {"not ready after 0.1 s, killed"}
-    assert told(lines, "consumer process recycled") == []
+    assert looks(child, lambda: len(outcomes(lines, "consumer process not recycled, retrying")) == 2)
+    assert set(outcomes(lines, "consumer process not recycled, retrying")) == {"not ready after 0.1 s, killed"}
+    assert outcomes(lines, "consumer process recycled") == []
     assert all(map(ended, pids()[1:]))
     monkeypatch.setattr(supervisor, "START_SECONDS", 60)
     Path("free").touch()
     Path("hold").unlink()
-    assert looks(child, lambda: told(lines, "consumer process recycled"))
+    assert looks(child, lambda: outcomes(lines, "consumer process recycled"))
 
 
 def test_successor_that_was_ready_may_end_in_its_own_time(child: Child, lines: Lines, monkeypatch: pytest.MonkeyPatch):
     Path("free").touch()
-    assert looks(child, lambda: told(lines, "consumer process recycled"))
+    assert looks(child, lambda: outcomes(lines, "consumer process recycled"))
     (renewed,) = [line for line in lines if line["event"] == "consumer process recycled"]
     Path("stops").touch()  # it then says that it does not consume
     assert looks(child, Path(f"stops-{renewed['successor']}").exists)
@@ -90,7 +90,7 @@ def test_successor_that_was_ready_may_end_in_its_own_time(child: Child, lines: L
     for _ in range(3):
         child.look(may_renew=False)
         time.sleep(0.1)
-    assert told(lines, "consumer process died, restarting") == []
+    assert outcomes(lines, "consumer process died, restarting") == []
 
 
 def test_successor_that_hangs_in_the_place_of_a_dead_process_is_restarted(
@@ -101,7 +101,7 @@ def test_successor_that_hangs_in_the_place_of_a_dead_process_is_restarted(
     assert looks(child, lambda: not child.is_starting)
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.1)
     assert looks(child, lambda: len(pids()) == 3)
-    assert told(lines, "consumer process died, restarting") == ["signal SIGKILL", "not ready after 0.1 s, killed"]
+    assert outcomes(lines, "consumer process died, restarting") == ["signal SIGKILL", "not ready after 0.1 s, killed"]
     assert ended(pids()[1])
     time.sleep(0.2)
     child.look(may_renew=True)

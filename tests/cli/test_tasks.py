@@ -48,6 +48,58 @@ def test_schedule_runs_a_task(invoke: Invoke, queue: Queue):
     assert (lines[0].split()[-1], [each.split()[-1] for each in lines[1:]]) == ("task", ["welcome", "welcome"])
 
 
+FILE = """
+[one]
+when = "@daily"
+task = "welcome"
+payload = { user_id = 42 }
+max_retries = 7
+
+[two]
+when = "@daily"
+task = "note"
+"""
+
+
+def test_file_of_schedules_names_tasks(invoke: Invoke, queue: Queue, tmp_path: Path):
+    (tmp_path / "jobs.toml").write_text(FILE)
+    loading = ("cron", "load", "emails", "jobs.toml")
+    for name, task in (("one", "other"), ("two", "note")):
+        assert invoke("cron", "add", "emails", name, "@daily", "{}", "--task", task).exit_code == 0
+    changed = ["~ one: task 'other' -> 'welcome', payload {} -> {'user_id': 42}, max_retries 5 -> 7"]
+    assert invoke(*loading, "--dry-run").stdout.splitlines() == changed
+    assert invoke(*loading).stdout.splitlines() == changed
+    found = [(each.task, each.schedule, each.payload, each.max_retries) for each in queue.peek()]
+    assert sorted(found, key=str) == [("note", "two", {}, 5), ("welcome", "one", {"user_id": 42}, 7)]
+    assert invoke(*loading).stdout == "emails already matches jobs.toml: nothing changed\n"
+    (tmp_path / "jobs.toml").write_text(FILE.replace('task = "note"', ""))
+    assert invoke(*loading).stdout == "~ two: task 'note' -> None, payload {} -> None\n"
+    assert [(each.task, each.payload) for each in queue.schedules.list()] == [
+        ("welcome", {"user_id": 42}),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ('task = ""', "jobs.toml: [one]: a task name must not be empty"),
+        ("task = 5", "jobs.toml: [one]: Expected `str | null`, got `int` - at `$.task`"),
+        ('task = "a"\npayload = [1]', "jobs.toml: [one]: the payload of task 'a' is not an object"),
+        ('task = "a"\nexec = "b"', "jobs.toml: [one]: give either task or exec, not both"),
+    ],
+)
+def test_wrong_task_in_a_file_of_schedules_changes_nothing(
+    invoke: Invoke, queue: Queue, tmp_path: Path, fields: str, said: str
+):
+    queue.schedules.add("old", "@daily")
+    (tmp_path / "jobs.toml").write_text(f'[one]\nwhen = "@daily"\n{fields}\n')
+    result = invoke("cron", "load", "emails", "jobs.toml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert [each.name for each in queue.schedules.list()] == ["old"]
+
+
 @pytest.mark.parametrize("payload", ["hello", "42", "[1]", "null"])
 def test_payload_of_a_task_must_be_an_object(payload: str, invoke: Invoke, queue: Queue):
     result = invoke("send", "emails", payload, "--task", "welcome")
@@ -68,6 +120,36 @@ def test_consumer_runs_what_the_command_line_sends(delayq: Run, invoke: Invoke, 
     done = delayq("consume", "app:emails", "--burst")
     assert done.returncode == 0, done.stderr
     assert ((tmp_path / "notes").read_text(), queue.stats().acked) == ("42\n", 1)
+
+
+PLAIN = """
+from delayq import Queue
+
+emails = Queue("emails")
+
+@emails.handler
+def note(message):
+    open("ran", "w").close()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["emails", "--exec", "touch ran"], ["app:emails"], ["app:emails", "--pool", "process"]]
+)
+def test_consumer_without_tasks_leaves_them_to_others(
+    words: list[str], delayq: Run, invoke: Invoke, queue: Queue, tmp_path: Path
+):
+    (tmp_path / "app.py").write_text(PLAIN)
+    queue.send({"number": 1}, id="a", task="note", max_retries=0, results=60)
+    done = delayq("consume", *words, "--burst")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+    (info,) = queue.peek("retry")
+    assert (info.retries_used, info.max_retries) == (0, 0)
+    why = invoke("why", "emails", "a").output
+    assert "has not been started: " in why
+    assert "UnknownTask: this consumer of queue emails has no task 'note': " in why
+    assert "task unknown, retrying" in done.stderr
 
 
 @pytest.mark.full

@@ -106,11 +106,11 @@ def plain(shown: str) -> str:
 def test_live_view_updates_until_q_is_pressed(terminal: Open, queue: Queue):
     queue.send_many([Outgoing("x", delay=3600)] * 7)
     view = terminal(columns=200)
-    told = view.until(r"emails +7 +0 +0 +0 +0 ")
-    assert "1 queue · every 100ms · q quits" in told
+    text = view.until(r"emails +7 +0 +0 +0 +0 ")
+    assert "1 queue · every 100ms · q quits" in text
     counted = r"queue▲ +scheduled due running retrying dead +sent/s acked/s failed/s"
     header = rf"{counted} late 50% late 99% ran 99% overdue cons limits next due"
-    assert re.search(header, told)
+    assert re.search(header, text)
     queue.send_many([Outgoing("x")] * 5)
     queue.ack(queue.receive(3))
     assert "sent/s" in view.until(r"emails +7 +2 +0 +0 +0 ")
@@ -158,10 +158,10 @@ def test_hidden_queues_are_counted(terminal: Open, server: RedisServer):
         with Queue(f"queue-{number:02}", url=server.url) as each:
             each.send("x")
     view = terminal(lines=11)
-    told = view.until("8 more \\(↑ ↓ to scroll\\)")
-    assert ("queue-03" in told, "queue-04" in told) == (True, False)
+    text = view.until("8 more \\(↑ ↓ to scroll\\)")
+    assert ("queue-03" in text, "queue-04" in text) == (True, False)
     view.press("\x1b[F")  # End
-    told = view.until("queue-11")
+    text = view.until("queue-11")
     assert "queue-07" not in frames(view.shown)[-1]
     view.resize(160, 30)
     view.until(r"queue-00(?s:.)*queue-11 ")
@@ -261,8 +261,8 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
     view.press("\x1b")
     view.until(r"2 queues(?s:.)*emails")
     view.press("?")
-    told = view.until("press any key to go back")
-    assert all(key in told for key in KEYS)
+    text = view.until("press any key to go back")
+    assert all(key in text for key in KEYS)
     view.press("q")
     assert view.gone() == 0
 
@@ -276,8 +276,8 @@ def test_frozen_display_stays_until_it_is_resumed(terminal: Open, queue: Queue):
     view.until("frozen: p resumes")
     queue.send("x", delay=60)
     view.press(">")  # it draws again without a new reading
-    told = view.until(r"scheduled▼(?s:.)*emails +\d ")
-    assert set(re.findall(r"emails +(\d) ", told)) == {"1"}  # the last of several frames may be half drawn
+    text = view.until(r"scheduled▼(?s:.)*emails +\d ")
+    assert set(re.findall(r"emails +(\d) ", text)) == {"1"}  # the last of several frames may be half drawn
     view.press(" ")
     view.until(r"emails +2 ")
     view.press("p")

@@ -99,16 +99,16 @@ def test_frame_fits_its_terminal_without_cuts(width: int, height: int, count: in
         assert not [line for line in lines if "…" in line]
         assert "q quits" in lines[-1] or pressed == "?"
         press(view, "escape")
-    told = " ".join(" ".join(drawn(view, width, height)).split())
-    assert all(each in told for each in (f"{8_372_805 * count:,} sent/s", "in trouble", "billing-2"))
+    text = " ".join(" ".join(drawn(view, width, height)).split())
+    assert all(each in text for each in (f"{8_372_805 * count:,} sent/s", "in trouble", "billing-2"))
 
 
 def test_large_terminal_shows_limits_and_the_selected_queues_details():
     view = TopView()
     view.take([busy(number) for number in range(3)])
-    told = drawn(press(view, "down"), 200, 50)
-    assert "run 20/20 rate 87/100" in told[3]
-    below = told[7:]
+    text = drawn(press(view, "down"), 200, 50)
+    assert "run 20/20 rate 87/100" in text[3]
+    below = text[7:]
     assert below[0] == "billing-1"
     assert "limits     run 20/20 rate 87/100" in below
     assert any("worker-1-of-a-host-with-a-long-name.example on host" in line for line in below)
@@ -140,22 +140,22 @@ def test_page_of_a_queue_lists_consumers_and_what_each_holds():
     gone = consumer("there-2", seen_at=from_ms(10_000))
     counts = {"sent": 2, "unack": 2, "lateness": {1: 8, 4: 4, 16: 1}, "handler_time": {1024: 5}}
     taker = consumer("mine-3", seen_at=from_ms(100_000), concurrency=0)
-    told = shown_of(shows("q", **counts, consumers=[alive, gone, taker]), "enter")
-    assert re.search(r"mine-3 on host, pid 7, delayq 1.2: receives; seen ", told)
-    assert re.search(r"here-1 on host, pid 7, delayq 1.2: 70 handled, 3 failed, holds 2, since .* order-1; seen ", told)
-    assert re.search(r"there-2 on host.* holds 0; seen ", told)
-    assert "consumers  2 of 3 alive" in told
-    assert re.search(r"lateness +▏█ ▄ ▁▏ 1ms to 16ms; now half <1ms, 99 % <16ms", told)
-    assert re.search(r"handlers +▏ {10}█▏ 1ms to 1s; now half <1s, 99 % <1s", told)
-    assert "No trouble." in told
-    assert "an error" in told
+    text = shown_of(shows("q", **counts, consumers=[alive, gone, taker]), "enter")
+    assert re.search(r"mine-3 on host, pid 7, delayq 1.2: receives; seen ", text)
+    assert re.search(r"here-1 on host, pid 7, delayq 1.2: 70 handled, 3 failed, holds 2, since .* order-1; seen ", text)
+    assert re.search(r"there-2 on host.* holds 0; seen ", text)
+    assert "consumers  2 of 3 alive" in text
+    assert re.search(r"lateness +▏█ ▄ ▁▏ 1ms to 16ms; now half <1ms, 99 % <16ms", text)
+    assert re.search(r"handlers +▏ {10}█▏ 1ms to 1s; now half <1s, 99 % <1s", text)
+    assert "No trouble." in text
+    assert "an error" in text
 
 
 def test_page_of_a_queue_says_how_its_most_run_tasks_ended():
     tasks = {f"t{n}": TaskRuns(acked=n) for n in range(6)} | {"wel\x1bcome": TaskRuns(acked=1200, failed=3, dead=1)}
-    told = " ".join(shown_of(shows("q", tasks=tasks), "enter").split())
-    assert "tasks wel\\x1bcome 1,200 acked, 3 failed, 1 dead; t5 5 acked; t4 4 acked; " in told
-    assert "; t2 2 acked; 2 more" in told
+    text = " ".join(shown_of(shows("q", tasks=tasks), "enter").split())
+    assert "tasks wel\\x1bcome 1,200 acked, 3 failed, 1 dead; t5 5 acked; t4 4 acked; " in text
+    assert "; t2 2 acked; 2 more" in text
     assert "tasks" not in shown_of(shows("q"), "enter")
 
 
@@ -257,9 +257,9 @@ def test_totals_cover_the_shown_queues():
         shows("a", sent=30, acked=10, dead=7, died=7, consumers=consumers),
         shows("b", sent=2, **due),
     ]
-    told = "32 sent/s  10 acked/s  7 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble"
-    assert totals_lines(rows, 200) == [told]
-    assert totals_lines(rows, 78) == [told.removesuffix("  2 in trouble"), "2 in trouble"]
+    expected = "32 sent/s  10 acked/s  7 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble"
+    assert totals_lines(rows, 200) == [expected]
+    assert totals_lines(rows, 78) == [expected.removesuffix("  2 in trouble"), "2 in trouble"]
     assert totals_lines([], 80) == ["0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"]
 
 
@@ -288,8 +288,8 @@ def test_keys_of_a_terminal_are_read_by_name():
 
 
 def test_help_line_names_only_existing_keys():
-    told = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
-    assert {each.split()[0] for each in HELP_LINE.split("  ")} <= told
+    found = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
+    assert {each.split()[0] for each in HELP_LINE.split("  ")} <= found
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def publish(topic: Topic, count: int) -> list[str]:
     return [each.id for each in topic.publish_many(records)]
 
 
-def told(invoke: Invoke, *words: str) -> list[Any]:
+def printed(invoke: Invoke, *words: str) -> list[Any]:
     """The JSON documents that a command prints."""
     result = invoke("topic", *words, "--json")
     assert result.exit_code == 0, result.stderr
@@ -45,7 +45,7 @@ def refused(invoke: Invoke, *words: str, code: int = 2) -> str:
 
 
 def test_record_is_published_as_written_with_its_headers(invoke: Invoke, topic: Topic):
-    (done,) = told(invoke, "publish", "orders", '{"order": 1.10}', "-H", "country=at", "--id", "5-1")
+    (done,) = printed(invoke, "publish", "orders", '{"order": 1.10}', "-H", "country=at", "--id", "5-1")
     (record,) = topic.range()
     assert (done["id"], record.id, record.body, record.headers) == ("5-1", "5-1", b'{"order": 1.10}', {"country": "at"})
     assert "published" in invoke("topic", "publish", "orders", "-", input="hello\n").stdout
@@ -54,7 +54,7 @@ def test_record_is_published_as_written_with_its_headers(invoke: Invoke, topic: 
 
 def test_publishing_keeps_a_maximum_length(invoke: Invoke, topic: Topic):
     publish(topic, 10)
-    told(invoke, "publish", "orders", "x", "--max-length", "3", "--exact")
+    printed(invoke, "publish", "orders", "x", "--max-length", "3", "--exact")
     assert topic.length() == 3
 
 
@@ -64,7 +64,7 @@ def test_delayed_record_is_cancelled_once(invoke: Invoke, topic: Topic):
     )
     assert "unchanged" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
     assert topic.length() == 0
-    assert told(invoke, "cancel", "orders", "later") == [{"id": "later", "cancelled": True}]
+    assert printed(invoke, "cancel", "orders", "later") == [{"id": "later", "cancelled": True}]
     assert "topic orders has no delayed record 'later'" in refused(invoke, "cancel", "orders", "later", code=1)
 
 
@@ -133,7 +133,7 @@ def test_file_is_published_line_by_line(invoke: Invoke, topic: Topic, tmp_path: 
     lines = [json.dumps({"payload": number, "headers": {"n": number}}) for number in range(1200)]
     later = json.dumps({"payload": "later", "delay": "1h", "id": "later"})
     (tmp_path / "records.jsonl").write_text("\n".join([*lines, "", later]))
-    (done,) = told(invoke, "publish", "orders", "--file", "records.jsonl")
+    (done,) = printed(invoke, "publish", "orders", "--file", "records.jsonl")
     assert done == {"topic": "orders", "file": "records.jsonl", "published": 1201}
     assert [each.payload for each in topic.range(count=2000)] == list(range(1200))
     assert topic.cancel("later")
@@ -169,7 +169,7 @@ def test_records_are_read_between_positions_and_backwards(invoke: Invoke, topic:
     publish(topic, 5)
 
     def payloads(*words: str) -> list[int]:
-        return [each["payload"] for each in told(invoke, "read", "orders", *words)]
+        return [each["payload"] for each in printed(invoke, "read", "orders", *words)]
 
     assert payloads("--from", "1001-0", "--to", "1003") == [1, 2, 3]
     assert payloads("--from", "(1001-0", "--limit", "2") == [2, 3]
@@ -184,7 +184,7 @@ def test_records_of_any_kind_are_printed(invoke: Invoke, topic: Topic):
     client: Any = topic._executor.client
     client.xadd(topic._context.shards[0].keys.stream, {"name": "value\x1b"}, "2-0")
     client.xadd(topic._context.shards[0].keys.stream, {"e": "no envelope"}, "3-0")
-    documents = told(invoke, "read", "orders")
+    documents = printed(invoke, "read", "orders")
     assert documents[0]["payload_base64"] == "/xtbMko="
     assert documents[1]["fields"] == {"name": "value\x1b"}
     assert documents[2]["fields"] == {"e": "no envelope"}
@@ -194,14 +194,14 @@ def test_records_of_any_kind_are_printed(invoke: Invoke, topic: Topic):
 
 
 def test_group_polls_acks_and_rereads_what_it_holds(invoke: Invoke, topic: Topic):
-    assert told(invoke, "group", "create", "orders", "mail", "--start", "0") == [{"group": "mail", "created": True}]
-    assert told(invoke, "group", "create", "orders", "mail") == [{"group": "mail", "created": False}]
+    assert printed(invoke, "group", "create", "orders", "mail", "--start", "0") == [{"group": "mail", "created": True}]
+    assert printed(invoke, "group", "create", "orders", "mail") == [{"group": "mail", "created": False}]
     publish(topic, 3)
     poll = ["read", "orders", "mail", "--consumer", "m-1"]
-    assert [each["payload"] for each in told(invoke, *poll, "--limit", "2")] == [0, 1]
-    assert [each["payload"] for each in told(invoke, *poll, "--own", "--ack")] == [0, 1]
-    assert [each["payload"] for each in told(invoke, *poll, "--ack", "--wait", "1s")] == [2]
-    assert told(invoke, *poll, "--wait", "10ms") == []
+    assert [each["payload"] for each in printed(invoke, *poll, "--limit", "2")] == [0, 1]
+    assert [each["payload"] for each in printed(invoke, *poll, "--own", "--ack")] == [0, 1]
+    assert [each["payload"] for each in printed(invoke, *poll, "--ack", "--wait", "1s")] == [2]
+    assert printed(invoke, *poll, "--wait", "10ms") == []
     assert topic.group("mail").unacked() == []
 
 
@@ -209,7 +209,7 @@ def test_ids_are_acked_and_those_not_unacked_are_counted(invoke: Invoke, topic: 
     group = topic.group("mail")
     first, second = publish(topic, 2)
     group.poll("m-1", 1)
-    assert told(invoke, "group", "ack", "orders", "mail", first) == [{"acked": 1}]
+    assert printed(invoke, "group", "ack", "orders", "mail", first) == [{"acked": 1}]
     result = invoke("topic", "group", "ack", "orders", "mail", first, second)
     assert result.exit_code == 1
     assert "not acked: 2 of 2" in result.stderr
@@ -220,11 +220,11 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
     publish(topic, 3)
     topic.group("mail").poll("m-1", 2)
     topic.group("audit", start="0")
-    assert told(invoke, "groups", "orders") == [
+    assert printed(invoke, "groups", "orders") == [
         {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0", "at_least": False, "dead": 0},
         {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0", "at_least": False, "dead": 0},
     ]
-    ((consumer),) = told(invoke, "groups", "orders", "mail")
+    ((consumer),) = printed(invoke, "groups", "orders", "mail")
     assert (consumer["name"], consumer["unacked"]) == ("m-1", 2)
     assert consumer["idle"] >= 0
     assert "audit" in invoke("topic", "groups", "orders").stdout
@@ -240,7 +240,7 @@ def test_topics_are_listed_and_counted_with_queues(invoke: Invoke, topic: Topic,
     lines = [line.split() for line in invoke("topic", "list").stdout.splitlines()]
     head = ["topic", "records", "waiting", "groups", "unacked", "lag", "dead"]
     assert lines == [head, ["orders", "3", "1", "1", "2", "1", "0"]]
-    (document,) = told(invoke, "list")
+    (document,) = printed(invoke, "list")
     assert (document["topic"], document["records"], document["groups"][0]["name"]) == ("orders", 3, "mail")
     assert [line.split() for line in invoke("stats").stdout.splitlines()] == lines
     shown = invoke("stats", "orders")
@@ -308,11 +308,11 @@ def test_unacked_records_are_listed_and_claimed(invoke: Invoke, topic: Topic):
     publish(topic, 3)
     group.poll("m-1", 2)
     group.poll("m-2", 1)
-    rows = told(invoke, "unacked", "orders", "mail", "--consumer", "m-1", "--limit", "1")
+    rows = printed(invoke, "unacked", "orders", "mail", "--consumer", "m-1", "--limit", "1")
     assert [(each["id"], each["consumer"], each["deliveries"]) for each in rows] == [("1000-0", "m-1", 1)]
-    assert told(invoke, "unacked", "orders", "mail", "--idle", "1h") == []
-    assert told(invoke, "claim", "orders", "mail", "m-3", "--idle", "1h") == []
-    claimed = told(invoke, "claim", "orders", "mail", "m-3", "--idle", "0", "--limit", "2")
+    assert printed(invoke, "unacked", "orders", "mail", "--idle", "1h") == []
+    assert printed(invoke, "claim", "orders", "mail", "m-3", "--idle", "1h") == []
+    claimed = printed(invoke, "claim", "orders", "mail", "m-3", "--idle", "0", "--limit", "2")
     assert [(each["payload"], each["deliveries"]) for each in claimed] == [(0, 2), (1, 2)]
     assert {each.consumer for each in group.unacked()} == {"m-2", "m-3"}
     assert "1002-0" in invoke("topic", "unacked", "orders", "mail", "--consumer", "m-2").stdout
@@ -325,12 +325,12 @@ def test_dead_letters_are_listed_and_requeued(invoke: Invoke, topic: Topic):
     group.poll("m-1")
     said = invoke("topic", "claim", "orders", "mail", "m-2", "--idle", "0", "--max-deliveries", "1").stdout
     assert said == "buried 2 records: see delayq topic group dead\n"
-    first, second = told(invoke, "group", "dead", "orders", "mail")
+    first, second = printed(invoke, "group", "dead", "orders", "mail")
     assert (first["record"]["payload"], first["deliveries"], first["consumer"]) == (0, 1, "m-1")
     row = invoke("topic", "group", "dead", "orders", "mail").stdout.splitlines()[1]
     assert row.split()[:2] == [first["id"], first["record"]["id"]]
     assert first["reason"] in row
-    assert told(invoke, "group", "requeue", "orders", "mail", first["id"]) == [{"requeued": 1}]
+    assert printed(invoke, "group", "requeue", "orders", "mail", first["id"]) == [{"requeued": 1}]
     assert [each.id for each in group.dead()] == [second["id"]]
     topic.trim(max_length=0, approximate=False)
     result = invoke("topic", "group", "requeue", "orders", "mail", "--all")
@@ -344,11 +344,11 @@ def test_dead_letters_are_deleted(invoke: Invoke, topic: Topic):
     for record in group.poll("m-1"):
         group.bury(record, "m-1")
     first, _ = group.dead()
-    assert told(invoke, "group", "delete", "orders", "mail", first.id, "--yes") == [{"deleted": 1}]
+    assert printed(invoke, "group", "delete", "orders", "mail", first.id, "--yes") == [{"deleted": 1}]
     again = invoke("topic", "group", "delete", "orders", "mail", first.id, "--yes")
     assert (again.exit_code, again.stdout) == (1, "deleted 0 records\n")
     assert "unchanged: 1 of 1, not dead" in again.stderr
-    assert told(invoke, "group", "delete", "orders", "mail", "--all", "--yes") == [{"deleted": 1}]
+    assert printed(invoke, "group", "delete", "orders", "mail", "--all", "--yes") == [{"deleted": 1}]
     assert group.dead() == []
 
 
@@ -357,7 +357,7 @@ def test_ghosts_are_cleared_and_counted(invoke: Invoke, topic: Topic):
     publish(topic, 4)
     group.poll("m-1")
     topic.trim(max_length=1, approximate=False)
-    assert told(invoke, "unacked", "orders", "mail", "--clear-ghosts") == [{"cleared": 3}]
+    assert printed(invoke, "unacked", "orders", "mail", "--clear-ghosts") == [{"cleared": 3}]
     assert [each.id for each in group.unacked()] == ["1003-0"]
 
 
@@ -366,7 +366,7 @@ def test_consumer_that_holds_records_needs_a_successor(invoke: Invoke, topic: To
     publish(topic, 2)
     group.poll("m-1")
     assert "m-1" in refused(invoke, "group", "remove-consumer", "orders", "mail", "m-1", code=1)
-    done = told(invoke, "group", "remove-consumer", "orders", "mail", "m-1", "--to", "m-2")
+    done = printed(invoke, "group", "remove-consumer", "orders", "mail", "m-1", "--to", "m-2")
     assert done == [{"removed": "m-1", "handed_over": 2}]
     assert [each.name for each in group.consumers()] == ["m-2"]
 
@@ -374,13 +374,13 @@ def test_consumer_that_holds_records_needs_a_successor(invoke: Invoke, topic: To
 def test_topic_is_trimmed_by_length_id_and_acks(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 10)
-    assert told(invoke, "trim", "orders", "--max-length", "8", "--exact") == [{"dropped": 2}]
-    assert told(invoke, "trim", "orders", "--from", "1003-0", "--exact") == [{"dropped": 1}]
+    assert printed(invoke, "trim", "orders", "--max-length", "8", "--exact") == [{"dropped": 2}]
+    assert printed(invoke, "trim", "orders", "--from", "1003-0", "--exact") == [{"dropped": 1}]
     group.ack(group.poll("m-1", 3))
     result = invoke("topic", "trim", "orders", "--acked")
     assert "dropped 3 records of topic orders; 4 left" in result.stdout
     assert "group mail still needs the records from 1005-1 on" in result.stderr
-    assert told(invoke, "trim", "orders", "--acked") == [{"dropped": 0, "slowest": "mail", "oldest": "1005-1"}]
+    assert printed(invoke, "trim", "orders", "--acked") == [{"dropped": 0, "slowest": "mail", "oldest": "1005-1"}]
 
 
 def test_topic_without_groups_keeps_all_records(invoke: Invoke, topic: Topic):
@@ -392,15 +392,15 @@ def test_topic_without_groups_keeps_all_records(invoke: Invoke, topic: Topic):
 
 def test_topic_shrinks_to_the_records_since_the_last_shrink(invoke: Invoke, topic: Topic):
     publish(topic, 4)
-    assert told(invoke, "shrink", "orders") == [{"dropped": 0}]
+    assert printed(invoke, "shrink", "orders") == [{"dropped": 0}]
     topic.publish("new")
-    assert told(invoke, "shrink", "orders") == [{"dropped": 4}]
+    assert printed(invoke, "shrink", "orders") == [{"dropped": 4}]
     assert [each.payload for each in topic.range()] == ["new"]
 
 
 def test_single_records_are_deleted(invoke: Invoke, topic: Topic):
     publish(topic, 3)
-    assert told(invoke, "delete", "orders", "1000-0", "1001-0") == [{"deleted": 2}]
+    assert printed(invoke, "delete", "orders", "1000-0", "1001-0") == [{"deleted": 2}]
     assert [each.payload for each in topic.range()] == [2]
     result = invoke("topic", "delete", "orders", "1000-0", "1002-0")
     assert (result.exit_code, result.stdout) == (1, "deleted 1 record\n")
@@ -409,7 +409,7 @@ def test_single_records_are_deleted(invoke: Invoke, topic: Topic):
 
 def test_group_is_deleted(invoke: Invoke, topic: Topic):
     topic.group("mail")
-    assert told(invoke, "destroy", "orders", "mail", "--yes") == [{"destroyed": "mail"}]
+    assert printed(invoke, "destroy", "orders", "mail", "--yes") == [{"destroyed": "mail"}]
     assert topic.groups() == []
 
 
@@ -440,5 +440,5 @@ def test_commands_use_the_recorded_number_of_shards(invoke: Invoke, server: Redi
         topic.group("mail")
         topic.publish_many([NewRecord(number) for number in range(9)])
         poll = ["read", "many", "mail", "--consumer", "m-1"]
-        assert sorted(each["payload"] for each in told(invoke, *poll, "--ack")) == list(range(9))
+        assert sorted(each["payload"] for each in printed(invoke, *poll, "--ack")) == list(range(9))
         assert topic.group("mail").unacked() == []

@@ -20,9 +20,9 @@ def test_sentence_is_printed_on_one_line(invoke: Invoke, queue: Queue):
 
 def test_answer_is_printed_as_json(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
-    told = json.loads(invoke("why", "emails", "order-42", "--json").stdout)
-    assert (told["queue"], told["id"]) == ("emails", "order-42")
-    assert told["why"].endswith("but no consumer of queue emails has ever been seen")
+    document = json.loads(invoke("why", "emails", "order-42", "--json").stdout)
+    assert (document["queue"], document["id"]) == ("emails", "order-42")
+    assert document["why"].endswith("but no consumer of queue emails has ever been seen")
 
 
 def test_missing_message_gets_an_answer_too(invoke: Invoke, queue: Queue):

@@ -353,7 +353,7 @@ def test_client_opened_before_the_queue_existed_serves_all_its_shards(make: Make
 @pytest.mark.same_on_all_clients
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         ("countdown", "'countdown': did you mean delay=?"),
         ("ttl", "'ttl': did you mean expires_in=?"),
@@ -361,8 +361,8 @@ def test_client_opened_before_the_queue_existed_serves_all_its_shards(make: Make
         ("colour", "'colour'"),
     ],
 )
-def test_unknown_send_option_is_named_with_a_suggestion(queue: Queue, option: str, told: str):
+def test_unknown_send_option_is_named_with_a_suggestion(queue: Queue, option: str, expected: str):
     unknown: Any = {option: 10}
-    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument {told}") + "$"):
+    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument {expected}") + "$"):
         queue.send("x", **unknown)
     assert queue.stats().sent == 0

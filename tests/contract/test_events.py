@@ -33,7 +33,7 @@ def written(queue: Queue, client: redis.Redis, shards: int) -> Queue:
     return queue
 
 
-def told(records: Any) -> list[tuple[str, str]]:
+def events_of(records: Any) -> list[tuple[str, str]]:
     return sorted((event.id, event.event) for event in map(Event.of, records))
 
 
@@ -42,10 +42,10 @@ ALL = sorted((f"m{number}", event) for number in range(3) for event in ("sent", 
 
 def test_ledger_can_be_read_as_a_topic(written: Queue):
     records = written.events.range()
-    assert told(records) == ALL
+    assert events_of(records) == ALL
     assert written.events.length() == 9
-    assert told(written.events.range(reverse=True)) == ALL
-    assert told(written.events.tail("0", wait=0)) == ALL
+    assert events_of(written.events.range(reverse=True)) == ALL
+    assert events_of(written.events.tail("0", wait=0)) == ALL
     assert {record.topic for record in records} == {"jobs:events"}
     assert records[0].payload["event"] in ("sent", "delivered", "acked")
 
@@ -72,10 +72,10 @@ def test_id_that_is_not_valid_text_is_shown_as_elsewhere(written: Queue, client:
 def test_groups_can_follow_the_ledger(written: Queue, client: redis.Redis, shards: int):
     group: Any = written.events.group("audit", start="0")
     records = group.poll("a", 100)
-    assert told(records) == ALL
+    assert events_of(records) == ALL
     assert group.ack(records) == 9
     append(client, "m9", "sent", AT, shards=shards)
-    assert told(group.poll("a", 100, wait=120)) == [("m9", "sent")]
+    assert events_of(group.poll("a", 100, wait=120)) == [("m9", "sent")]
     assert [(each.name, each.unacked, each.lag) for each in written.events.groups()] == [("audit", 1, 0)]
     assert group.poll("a", wait=0.01) == []
     assert [each for each in examine(written).findings if each.kind != "persistence"] == []
@@ -93,7 +93,7 @@ def test_consumer_can_handle_the_ledger(written: Queue):
         assert group.run(aio.TopicConsumer(group.target, handle).drain()) == 9
     else:
         assert TopicConsumer(group, handled.append).drain() == 9
-    assert told(handled) == ALL
+    assert events_of(handled) == ALL
     assert group.lag() == 0
 
 

@@ -161,11 +161,11 @@ def test_history_covers_the_whole_life_of_a_message(make: Make, now: Now):
     (message,) = queue.receive()
     message.ack()
     assert queue.cancel("b") == "cancelled"
-    told = [
+    events = [
         (each.event, (each.at.timestamp() * 1000 - AT) / 1000, each.attempt, each.late, each.reason)
         for each in queue.history("a")
     ]
-    assert told == [
+    assert events == [
         ("sent", 0, None, None, None),
         ("rescheduled", 0, None, None, None),
         ("promoted", 21, None, 1, None),
@@ -185,4 +185,4 @@ def test_history_covers_the_whole_life_of_a_message(make: Make, now: Now):
     assert queue.history("a")[6].due_at == from_ms(AT + 26_000)
     assert [each.event for each in queue.history("b")] == ["sent", "cancelled"]
     assert queue.get("a") is None
-    assert queue.events.length() == len(told) + 2
+    assert queue.events.length() == len(events) + 2

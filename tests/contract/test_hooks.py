@@ -79,7 +79,7 @@ def test_failing_on_stop_is_logged_and_the_others_still_run(queue: Queue, drain:
 
 
 @pytest.fixture
-def told(queue: Queue) -> list[MessageInfo]:
+def deaths(queue: Queue) -> list[MessageInfo]:
     """What `on_dead` was called with."""
     infos: list[MessageInfo] = []
     registered(queue, queue.middleware.on_dead, infos.append)
@@ -96,13 +96,13 @@ def rejects(_: Message) -> None:
     ids=["rejected", "exhausted"],
 )
 def test_on_dead_receives_what_get_returns(
-    queue: Queue, drain: Drain, told: list[MessageInfo], handler: Any, reason: str, error: str
+    queue: Queue, drain: Drain, deaths: list[MessageInfo], handler: Any, reason: str, error: str
 ):
     queue.send({"n": 1}, id="a", max_retries=0, headers={"tenant": "a"}, timeout=600, expires_in=900)
     assert drain(queue, handler) == 1
-    assert told == [queue.get("a")]
-    assert (told[0].state, told[0].reason, told[0].error, told[0].payload) == ("dead", reason, error, {"n": 1})
-    assert told[0].retries_used == 0
+    assert deaths == [queue.get("a")]
+    assert (deaths[0].state, deaths[0].reason, deaths[0].error, deaths[0].payload) == ("dead", reason, error, {"n": 1})
+    assert deaths[0].retries_used == 0
 
 
 def test_on_dead_is_called_only_after_the_last_failure(make: Make, drain: Drain, now: Now):
@@ -119,23 +119,25 @@ def test_on_dead_is_called_only_after_the_last_failure(make: Make, drain: Drain,
 
 
 def test_on_dead_is_called_for_a_message_without_a_payload(
-    queue: Queue, drain: Drain, told: list[MessageInfo], client: redis.Redis
+    queue: Queue, drain: Drain, deaths: list[MessageInfo], client: redis.Redis
 ):
     queue.send("x", id="a")
     for key in client.keys("*msg:a"):
         client.delete(key)
     drain(queue, lambda _: None)
-    assert told == [queue.get("a")]
-    assert (told[0].reason, told[0].payload, told[0].attempts) == ("payload-missing", None, 0)
+    assert deaths == [queue.get("a")]
+    assert (deaths[0].reason, deaths[0].payload, deaths[0].attempts) == ("payload-missing", None, 0)
 
 
-def test_on_dead_is_called_for_a_message_lost_too_often(queue: Queue, drain: Drain, told: list[MessageInfo], now: Now):
+def test_on_dead_is_called_for_a_message_lost_too_often(
+    queue: Queue, drain: Drain, deaths: list[MessageInfo], now: Now
+):
     queue.send("x", id="a", max_retries=0)
     assert len(queue.receive()) == 1
     now.later(31)
     drain(queue, lambda _: None)
-    assert told == [queue.get("a")]
-    assert (told[0].reason, told[0].payload) == ("consumer-lost", "x")
+    assert deaths == [queue.get("a")]
+    assert (deaths[0].reason, deaths[0].payload) == ("consumer-lost", "x")
 
 
 def test_on_dead_is_called_for_a_message_with_an_invalid_key(make: Make, drain: Drain):
@@ -153,7 +155,7 @@ def test_on_dead_is_called_for_a_message_with_an_invalid_key(make: Make, drain: 
 
 
 def test_on_dead_is_not_called_for_messages_that_end_otherwise(
-    queue: Queue, drain: Drain, told: list[MessageInfo], now: Now
+    queue: Queue, drain: Drain, deaths: list[MessageInfo], now: Now
 ):
     queue.send("late", id="late", expires_in=1)
     now.later(2)
@@ -163,7 +165,7 @@ def test_on_dead_is_not_called_for_messages_that_end_otherwise(
     (pulled,) = queue.receive()
     pulled.reject("by hand")
     drain(queue, lambda _: None)
-    assert told == []
+    assert deaths == []
     assert (queue.stats().expired, queue.stats().dead) == (1, 1)
 
 
@@ -184,14 +186,14 @@ def test_failing_on_dead_is_logged_and_the_other_hooks_still_run(queue: Queue, d
     ]
 
 
-def test_on_dead_is_called_for_a_message_in_a_batch(queue: Queue, drain: Drain, told: list[MessageInfo]):
+def test_on_dead_is_called_for_a_message_in_a_batch(queue: Queue, drain: Drain, deaths: list[MessageInfo]):
     registered(
         queue, queue.batch_handler(max_messages=10, max_wait=3600), lambda batch: {batch[0].id: Reject("unwanted")}
     )
     for n in range(3):
         queue.send(n)
     assert drain(queue, None) == 3
-    assert [info.reason for info in told] == ["unwanted"]
+    assert [info.reason for info in deaths] == ["unwanted"]
 
 
 def test_consumer_of_several_queues_calls_the_hooks_of_each_queue(make: Make):

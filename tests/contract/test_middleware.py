@@ -107,8 +107,8 @@ def test_middleware_can_tell_a_batch_from_a_single_message(queue: Queue):
 
 def test_send_error_passes_through_middleware_to_the_sender(queue: Queue):
     seen: list[BaseException] = []
-    told: list[Any] = []
-    queue.middleware.after_send(lambda *arguments: told.append(arguments))
+    calls: list[Any] = []
+    queue.middleware.after_send(lambda *arguments: calls.append(arguments))
 
     @queue.middleware.around_send
     def swallow(_: Sending) -> Iterator[None]:
@@ -121,7 +121,7 @@ def test_send_error_passes_through_middleware_to_the_sender(queue: Queue):
     with pytest.raises(DuplicateMessage):
         queue.send("y", id="a", on_conflict="error")
     assert len(seen) == 1
-    assert len(told) == 1
+    assert len(calls) == 1
     assert [message.payload for message in queue.receive()] == ["x"]
 
 

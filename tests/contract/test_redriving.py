@@ -96,12 +96,12 @@ def test_redrive_requeues_the_dead_letters_that_match_all_conditions(stocked: Qu
     given, meant = CHOICES[name]
     counted = stocked.dead.redrive(**given, dry_run=True)
     assert (counted.matched, counted.moved, ids(stocked)) == (len(meant), 0, [])
-    told = stocked.dead.redrive(**given)
-    assert (told.matched, told.moved, told.total) == (len(meant), len(meant), 4)
-    assert (counted.looked_at, counted.total) == (told.looked_at, 4)
+    progress = stocked.dead.redrive(**given)
+    assert (progress.matched, progress.moved, progress.total) == (len(meant), len(meant), 4)
+    assert (counted.looked_at, counted.total) == (progress.looked_at, 4)
     age, youth = given.get("older_than", 0), given.get("newer_than")
-    assert told.up_to == from_ms(now.ms - age * 1000)
-    assert told.after == (None if youth is None else from_ms(now.ms - youth * 1000))
+    assert progress.up_to == from_ms(now.ms - age * 1000)
+    assert progress.after == (None if youth is None else from_ms(now.ms - youth * 1000))
     assert ids(stocked) == list(meant)
     assert ids(stocked, "dead") == sorted({*"abcd"} - {*meant})
     assert stocked.stats().missing == 0
@@ -129,8 +129,8 @@ def test_each_dead_letter_is_read_once_and_the_chosen_ones_are_redriven(queue: Q
     names = [str(number) for number in range(MANY)]
     die_many(queue, names, lambda number: "meant" if number % share == 0 else "not")
     meant = [name for name in names if int(name) % share == 0]
-    told = queue.dead.redrive(error="meant")
-    assert (told.looked_at, told.matched, told.moved) == (MANY, len(meant), len(meant))
+    progress = queue.dead.redrive(error="meant")
+    assert (progress.looked_at, progress.matched, progress.moved) == (MANY, len(meant), len(meant))
     assert ids(queue) == sorted(meant)
     assert queue.stats().dead == MANY - len(meant)
 
@@ -141,9 +141,9 @@ def test_new_dead_letters_are_found_behind_many_old_ones(queue: Queue, now: Now)
     now.later(0.001)
     die(queue, "young")
     now.later(0.999)
-    told = queue.dead.redrive(newer_than=1)
-    assert (told.moved, ids(queue)) == (1, ["young"])
-    assert told.looked_at == 1
+    progress = queue.dead.redrive(newer_than=1)
+    assert (progress.moved, ids(queue)) == (1, ["young"])
+    assert progress.looked_at == 1
 
 
 def test_dead_letter_that_dies_again_meanwhile_is_left_alone(stocked: Queue, now: Now):
@@ -186,8 +186,8 @@ def test_interrupted_redrive_can_be_resumed(stocked: Queue, now: Now):
     now.later(10)
     for message in stocked.receive():
         message.reject("again", error="HTTP 500")
-    told = stocked.dead.redrive(error="HTTP", older_than=redrive.progress.up_to)
-    assert (told.moved, redrive.progress.moved) == (1, 1)
+    progress = stocked.dead.redrive(error="HTTP", older_than=redrive.progress.up_to)
+    assert (progress.moved, redrive.progress.moved) == (1, 1)
     assert sorted(info.reason or "" for info in stocked.dead.list()) == ["again", "exhausted", "exhausted"]
 
 
@@ -203,9 +203,9 @@ def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
     redrive = Redrive(Choice(), rate=rate)
     while not redrive.done:
         before = redrive.progress.moved
-        told = queue.execute(redrive.step)
-        assert told.moved - before <= burst
-        assert told.moved <= (clock - 100) * a_second + burst + 1e-6
+        progress = queue.execute(redrive.step)
+        assert progress.moved - before <= burst
+        assert progress.moved <= (clock - 100) * a_second + burst + 1e-6
         clock += redrive.pause
     assert redrive.progress.moved == redrive.progress.total
     assert clock - 100 >= (redrive.progress.total - burst) / a_second - 1e-6
@@ -237,12 +237,12 @@ def test_time_spent_reading_is_made_up_for(queue: Queue, monkeypatch: pytest.Mon
 
 def test_progress_is_reported(queue: Queue):
     die_many(queue, [str(number) for number in range(MANY)])
-    told: list[Redriven] = []
-    result = queue.dead.redrive(progress=told.append)
-    assert [each.moved for each in told] == sorted({each.moved for each in told})
-    assert len(told) >= 3
-    assert told[-1] == result
-    assert {each.total for each in told} == {MANY}
+    calls: list[Redriven] = []
+    result = queue.dead.redrive(progress=calls.append)
+    assert [each.moved for each in calls] == sorted({each.moved for each in calls})
+    assert len(calls) >= 3
+    assert calls[-1] == result
+    assert {each.total for each in calls} == {MANY}
 
 
 def test_interrupted_redrive_loses_nothing(queue: Queue):
@@ -265,8 +265,8 @@ def test_dead_letters_without_a_payload_are_skipped_and_counted(queue: Queue, cl
     die_many(queue, [str(number) for number in range(MANY)])
     for number in range(0, MANY, 2):
         client.delete(queue._context.shard(str(number)).keys.message(str(number)))
-    told = queue.dead.redrive()
-    assert (told.matched, told.moved) == (MANY, MANY // 2)
+    progress = queue.dead.redrive()
+    assert (progress.matched, progress.moved) == (MANY, MANY // 2)
     assert queue.stats().dead == MANY - MANY // 2
 
 
@@ -277,8 +277,8 @@ def test_headers_never_match_an_unreadable_envelope(stocked: Queue, client: redi
 
 
 def test_redrive_without_dead_letters_returns_at_once(queue: Queue):
-    told = queue.dead.redrive(rate="1/h")
-    assert (told.total, told.looked_at, told.matched, told.moved) == (0, 0, 0, 0)
+    progress = queue.dead.redrive(rate="1/h")
+    assert (progress.total, progress.looked_at, progress.matched, progress.moved) == (0, 0, 0, 0)
 
 
 # Edit one of them

@@ -247,7 +247,7 @@ def test_registry_is_the_last_thing_that_a_new_queue_or_topic_writes(
         redis_client.flushall()
         for each in subjects:
             each._context.is_away = {QUEUES, TOPICS}.__contains__
-            each._context._recorded = False
+            each._context.is_recorded = False
             each.execute(lambda context: context.opened(create=True))
     assert redis_client.exists(QUEUES, TOPICS) == 0  # nobody waits for a node that is away
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import pickle
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import delayq
 from delayq import Ack, NoResult, Outgoing, Queue, Reject, ResultTimeout, RetryAfter, TaskFailed, current_message
 from delayq.errors import InvalidInput, InvalidTime
-from tests.contract.conftest import Drain, Make, Now
+from tests.contract.conftest import Drain, Make, Now, registered
 from tests.contract.test_tasks import having, task
 from tests.harness.awaiting import Awaited
 
@@ -296,6 +298,72 @@ def test_ack_by_hand_keeps_none(queue: Queue):
     messages[sent.id].ack()
     queue.ack([messages[other.id]])
     assert (result(queue, sent), result(queue, other)) == (None, None)
+
+
+def settling(queue: Any, how: str) -> Callable[[], Any]:
+    """Return a task's function that settles its own message, and then returns a value."""
+
+    def settled() -> Any:
+        message: Any = current_message()
+        if how == "then":
+            return message.ack(then=[Outgoing({"a": 1}, task="add")])
+        return queue.ack([message]) if how == "many" else getattr(message, how)()
+
+    def settle() -> str:
+        settled()
+        return "too late"
+
+    async def settle_async() -> str:
+        await settled()
+        return "too late"
+
+    if not isinstance(queue, Awaited):
+        return settle
+    queue = queue.target
+    return settle_async
+
+
+@pytest.mark.parametrize("how", ["ack", "then", "many", "nack", "reject"])
+def test_task_that_settles_its_own_message_is_never_waited_for_without_end(queue: Queue, drain: Drain, how: str):
+    task(queue, add)
+    register: Any = queue.target.task if isinstance(queue, Awaited) else queue.task
+    found = register(results=HOUR)(settling(queue, how))
+    sent = (Awaited(found, queue._runner) if isinstance(queue, Awaited) else found).send()
+    drain(queue, None)
+    if how == "nack":
+        with pytest.raises(ResultTimeout):
+            result(queue, sent)
+    elif how == "reject":
+        assert failure(queue, sent).reason == "rejected"
+    else:
+        assert result(queue, sent) is None
+        assert queue.result(sent.id).status == "done"  # type: ignore[union-attr]
+
+
+def test_swallowed_error_answers_with_none(queue: Queue, drain: Drain):
+    @queue.middleware.around_delivery
+    def swallow(_: Any) -> Iterator[None]:
+        with contextlib.suppress(KeyError):
+            yield
+
+    sent = task(queue, fail, results=HOUR).send("x")
+    drain(queue, None)
+    assert result(queue, sent) is None
+
+
+@pytest.mark.parametrize("kind_of_handler", ["plain", "batch"])
+def test_handler_of_no_task_keeps_none_for_a_message_that_wants_a_result(
+    queue: Queue, drain: Drain, monkeypatch: pytest.MonkeyPatch, kind_of_handler: str
+):
+    adding = task(queue, add, results=HOUR)
+    with monkeypatch.context() as patched:  # another program may write this
+        patched.setattr("delayq.operations.encode.header_of_results", lambda *_: {"delayq-results": "60000-a1"})
+        queue.send_many([Outgoing("x", id=id, results=60) for id in "ab"])
+    register = queue.handler if kind_of_handler == "plain" else queue.batch_handler()
+    registered(queue, register, lambda _: None)
+    drain(queue, None)
+    assert [adding.result("a"), adding.result("b")] == [None, None]
+    assert queue.stats().acked == 2
 
 
 def test_stale_delivery_keeps_nothing(queue: Queue, now: Now):

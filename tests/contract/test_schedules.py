@@ -239,7 +239,7 @@ def test_next_predicts_what_happens(queue: Queue, now: Now, options: dict[str, A
     queue.schedules.add("tick", "*/7 * * * *", timezone="Asia/Kolkata", **options)
     queue.schedules.add("tock", "every 11m", **options)
     now.later(late)
-    told = queue.schedules.next(5)
+    slots = queue.schedules.next(5)
     happened: list[tuple[str | None, dt.datetime]] = []
     while len(happened) < 5:
         for message in queue.receive(1):
@@ -248,7 +248,7 @@ def test_next_predicts_what_happens(queue: Queue, now: Now, options: dict[str, A
             break
         else:
             now.later(20)
-    assert happened == [tuple(slot) for slot in told]
+    assert happened == [tuple(slot) for slot in slots]
     assert [slot.schedule for slot in queue.schedules.next(3, "tock")] == ["tock"] * 3
 
 
@@ -494,9 +494,9 @@ def test_only_revived_schedules_are_counted(
         intercept(queue, patch, before=lambda calls: replies if arms(calls) else None)
         with pytest.raises(DelayqError, match="no room"):
             queue.execute(schedule_chain.revive)
-    told = [line for line in caplog.messages if "schedule" in line]
-    assert ["revived" in line for line in told] == [False, True]
-    assert "not armed" in told[0]
+    logged = [line for line in caplog.messages if "schedule" in line]
+    assert ["revived" in line for line in logged] == [False, True]
+    assert "not armed" in logged[0]
     assert revived(queue) + revived(queue) == 3  # the rest of the pages, and again from the first
 
 

@@ -91,8 +91,8 @@ def test_shift_moves_each_message_once(queue: Queue, minutes: int):
     start = queue.stats().at.replace(microsecond=0)
     queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"{n:02}") for n in range(35)])
     by = shifted(minutes * 60_000)
-    told = swept(queue, Sweep("pending", Choice(), retiming(by), backwards=minutes > 0))
-    assert (told.matched, told.outcomes) == (35, {"rescheduled": 35})
+    progress = swept(queue, Sweep("pending", Choice(), retiming(by), backwards=minutes > 0))
+    assert (progress.matched, progress.outcomes) == (35, {"rescheduled": 35})
     due = {info.id: info.due_at for info in queue.peek("pending", 100)}
     assert due == {f"{n:02}": start + dt.timedelta(minutes=60 + n + minutes) for n in range(35)}
 
@@ -102,8 +102,8 @@ def test_spread_gives_each_message_one_time_within_the_range(queue: Queue):
     queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"{n:03}") for n in range(300)])
     due = spread(timestamp_ms(start + dt.timedelta(minutes=90)), 3_600_000)
     for matched in (300, 0):  # messages that already have their time are left alone
-        told = swept(queue, Sweep("pending", Choice(), retiming(due), due, backwards=True))
-        assert told.matched == matched
+        progress = swept(queue, Sweep("pending", Choice(), retiming(due), due, backwards=True))
+        assert progress.matched == matched
     times = [info.due_at for info in queue.peek("pending", 300) if info.due_at]
     assert all(dt.timedelta(minutes=90) <= at - start < dt.timedelta(minutes=150) for at in times)
     tenths = Counter(int((at - start - dt.timedelta(minutes=90)).total_seconds() // 360) for at in times)
@@ -188,14 +188,14 @@ def test_purge_in_steps_deletes_no_more_than_it_was_told(stocked: Queue):
 
 
 def test_sweep_acts_on_the_chosen_messages(stocked: Queue):
-    told = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), cancelling))
-    assert (told.total, told.looked_at, told.matched, told.outcomes) == (21, 21, 6, {"cancelled": 6})
+    progress = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), cancelling))
+    assert (progress.total, progress.looked_at, progress.matched, progress.outcomes) == (21, 21, 6, {"cancelled": 6})
     assert (stocked.stats().pending, stocked.stats().cancelled) == (15, 6)
 
 
 def test_dry_sweep_counts_and_changes_nothing(stocked: Queue):
-    told = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), None))
-    assert (told.matched, told.outcomes, stocked.stats().pending) == (6, {}, 21)
+    progress = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), None))
+    assert (progress.matched, progress.outcomes, stocked.stats().pending) == (6, {}, 21)
 
 
 @pytest.mark.same_on_all_clients
@@ -204,8 +204,8 @@ def test_each_message_is_rescheduled_once_wherever_it_moves_to(stocked: Queue, n
     stocked.send_many([Outgoing(n, delay=n, id=f"other-{n}") for n in range(100)])
     there = len([n for n in range(100) if n * 1000 == later]) + (21 if later == 60_000 else 0)
     due = int(now.ms) + later
-    told = swept(stocked, Sweep("pending", Choice(), rescheduling(due), due))
-    assert (told.matched, told.outcomes) == (121 - there, {"rescheduled": 121 - there})
+    progress = swept(stocked, Sweep("pending", Choice(), rescheduling(due), due))
+    assert (progress.matched, progress.outcomes) == (121 - there, {"rescheduled": 121 - there})
     assert {info.due_at for info in stocked.peek("pending", 1000)} == {stocked.page("pending").messages[0].due_at}
 
 
@@ -254,12 +254,12 @@ def test_dead_letters_are_grouped_by_cause(queue: Queue, now: Now):
         (message,) = queue.receive(1)
         message.reject("no", error=errors[number % 4] if number < 8 else errors[0])
         now.later(60)
-    told = queue.dead.causes()
-    assert (told.total, told.looked_at) == (10, 10)
-    groups = [(each.text, each.count, each.example) for each in told.causes]
+    causes = queue.dead.causes()
+    assert (causes.total, causes.looked_at) == (10, 10)
+    groups = [(each.text, each.count, each.example) for each in causes.causes]
     assert groups[0] == ("no: HTTP #: try in # s", 6, "9")
     assert sorted(groups[1:]) == [("no", 2, "7"), ("no: KeyError: 'x'", 2, "6")]
-    assert (told.causes[0].last_at - told.causes[0].first_at).total_seconds() == 540
+    assert (causes.causes[0].last_at - causes.causes[0].first_at).total_seconds() == 540
 
 
 def test_only_the_latest_dead_letters_are_grouped(make: Make, now: Now):
@@ -269,9 +269,9 @@ def test_only_the_latest_dead_letters_are_grouped(make: Make, now: Now):
         (message,) = queue.receive(1)
         message.reject(f"reason {number}")
         now.later(1)
-    told = queue.dead.causes(2)
-    assert (told.total, told.looked_at) == (5, 2)
-    assert {each.reason for each in told.causes} == {"reason 4", "reason 3"}
+    causes = queue.dead.causes(2)
+    assert (causes.total, causes.looked_at) == (5, 2)
+    assert {each.reason for each in causes.causes} == {"reason 4", "reason 3"}
 
 
 @pytest.mark.parametrize(

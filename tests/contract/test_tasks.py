@@ -20,7 +20,7 @@ import delayq
 from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import InvalidInput, InvalidName, PayloadNotSerializable, WrongArguments
 from delayq.operations.unknown_tasks import MOST_NAMES
-from tests.contract.conftest import Drain, Make, Now
+from tests.contract.conftest import Drain, Make, Now, registered
 from tests.harness.awaiting import Awaited
 
 
@@ -525,6 +525,42 @@ def test_unknown_task_waits_for_a_consumer_that_knows_it_without_using_a_retry(
     now.later(20)
     drain(new, None)
     assert (seen, new.stats().dead) == ([1], 0)
+
+
+@pytest.mark.parametrize("kind_of_handler", ["plain", "typed", "batch"])
+def test_handler_of_no_task_is_never_given_a_message_of_one(make: Make, drain: Drain, now: Now, kind_of_handler: str):
+    queue = make()
+    seen: list[Any] = []
+
+    def plain(message: Message) -> None:
+        seen.append(message)
+
+    def typed(to: str) -> None:
+        seen.append(to)
+
+    def batch(messages: list[Message]) -> None:
+        seen.extend(messages)
+
+    kinds: dict[str, tuple[Any, Any]] = {
+        "plain": (queue.handler, plain),
+        "typed": (queue.handler, typed),
+        "batch": (queue.batch_handler(), batch),
+    }
+    registered(queue, *kinds[kind_of_handler])
+    queue.send({"to": "a"}, id="a", task="welcome", max_retries=0, results=3600)
+    drain(queue, None)
+    assert (seen, queue.stats().retry, queue.stats().acked) == ([], 1, 0)
+    why = queue.why("a")
+    assert "for task welcome, " in why
+    assert "UnknownTask: this consumer of queue jobs has no task 'welcome': " in why
+    for _ in range(32):
+        now.later(30)
+        drain(queue, None)
+    assert [(each.id, each.reason) for each in queue.dead.list()] == [("a", "unknown-task")]
+    assert "with the reason: unknown-task: UnknownTask: " in queue.why("a")
+    record: Any = queue.result("a")
+    assert (record.status, record.error.reason, record.attempts) == ("dead", "unknown-task", 0)
+    assert seen == []
 
 
 def test_unknown_task_waits_longer_each_time_and_is_dead_after_a_quarter_of_an_hour(

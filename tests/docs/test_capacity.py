@@ -44,8 +44,8 @@ def test_table_of_loads_is_what_the_command_prints():
             "2h",
             "--json",
         ]
-        told = json.loads(CliRunner().invoke(main, words).stdout)
-        whole, lake = told["all_in_redis"], told["lake"]
+        document = json.loads(CliRunner().invoke(main, words).stdout)
+        whole, lake = document["all_in_redis"], document["lake"]
         rows.append(
             [
                 f"{10**power:,}",
@@ -54,7 +54,7 @@ def test_table_of_loads_is_what_the_command_prints():
                 show_size(lake["in_redis"]["redis_bytes"]),
                 f"{lake['in_redis']['servers']:,}",
                 f"{show_size(lake['text_bytes'])} to {show_size(lake['random_bytes'])}",
-                show_duration(told["send_seconds"]),
+                show_duration(document["send_seconds"]),
                 show_duration(lake["defer_seconds"]),
                 show_duration(lake["hydrate_seconds"]),
             ]
@@ -84,7 +84,7 @@ def test_table_of_bytes_has_the_computed_figures():
     ],
 )
 def test_rates_are_near_those_on_the_pages(constant: str, page: str, row: str):
-    told = re.search(row, (ROOT / "docs" / page).read_text(), re.MULTILINE)
-    assert told
-    value = float(told[1].replace(",", ""))
-    assert getattr(capacity, constant) == pytest.approx(value * 1e-6 if "µs" in told[0] else value, rel=0.25)
+    found = re.search(row, (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    assert found
+    value = float(found[1].replace(",", ""))
+    assert getattr(capacity, constant) == pytest.approx(value * 1e-6 if "µs" in found[0] else value, rel=0.25)

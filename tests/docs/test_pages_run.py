@@ -22,7 +22,8 @@ RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands in a checkout, and parts of the site
 SECONDS = 800  # some blocks are Spark programs
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
-RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
+ELSEWHERE = {ROOT / "docs" / "django.md"}  # its code is that of an example: see tests/django/test_example.py
+RUN = [page for page in PAGES if page not in ELSEWHERE and any(block.language in RUNNABLE for block in blocks(page))]
 
 
 @pytest.fixture

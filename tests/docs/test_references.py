@@ -203,8 +203,8 @@ def test_changelog_starts_with_the_current_version():
 
 
 def test_page_that_only_the_site_completes_says_how_to_build_it():
-    told = re.search(r'^OF_SOURCES = "(.*?)\\n\\n"$', (ROOT / "docs" / "conf.py").read_text(), re.MULTILINE)
-    assert told is not None
+    shown = re.search(r'^OF_SOURCES = "(.*?)\\n\\n"$', (ROOT / "docs" / "conf.py").read_text(), re.MULTILINE)
+    assert shown is not None
     pages = [each for each in (ROOT / "docs").rglob("*.md") if "{eval-rst}" in each.read_text() or each.stem == "cli"]
     assert len(pages) >= 5
-    assert [each.name for each in pages if f"\n\n{told[1]}\n" not in each.read_text()] == []
+    assert [each.name for each in pages if f"\n\n{shown[1]}\n" not in each.read_text()] == []

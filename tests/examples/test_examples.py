@@ -221,7 +221,8 @@ def test_every_example_is_run_by_a_test():
     source = Path(__file__).read_text()
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".sh"}}
-    assert there == run
+    by_others = {path for path in there if path.startswith("django_site/")}  # tests/django/test_example.py
+    assert there - by_others == run
 
 
 def test_announced_slots_are_those_that_are_handled(run: Run):

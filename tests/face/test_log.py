@@ -23,8 +23,8 @@ WAYS = {
 def test_value_that_looks_like_another_field_or_line_is_quoted(way: str):
     names = ["ann", "a b", "ann who=eve", "ann\nwho=eve", "'", '"', "", "a=b", "\u2028", "\x1b[2J", "ä", "order-42"]
     program = f"{WAYS[way]}\nfor name in {names!r}: log.info('audit', who=name, yes='no')"
-    told = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True).stderr
-    lines = [line.partition("who=")[2] for line in told.split("\n")[:-1]]
+    result = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True).stderr
+    lines = [line.partition("who=")[2] for line in result.split("\n")[:-1]]
     assert lines == [f"{name if name in {'ann', 'ä', 'order-42'} else repr(name)} yes=no" for name in names]
 
 

@@ -133,11 +133,11 @@ def test_each_attempt_is_a_span_with_its_error(traced: Queue, spans: Spans):
     traced.send("x")
     Consumer(traced, fail).run(max_messages=3)
     first, second, third = spans()["process orders"]
-    told = [
+    found = [
         (dict(span.attributes or {})["error.type"], span.status.status_code, span.status.description)
         for span in (first, second, third)
     ]
-    assert told == [
+    assert found == [
         ("ValueError", StatusCode.ERROR, "ValueError: boom"),
         ("delayq.errors.ReturnedFalse", StatusCode.ERROR, "ReturnedFalse: the handler returned False"),
         ("delayq.errors.Reject", StatusCode.ERROR, "Reject: no more"),

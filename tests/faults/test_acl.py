@@ -83,8 +83,8 @@ def test_producer_can_do_more_with_the_optional_rights(extra: str, any_server: R
     assert tell(any_server, "producer", [*LINES["producer"], *added], story) == ""
     for right in added:
         others = [each for each in added if each != right]
-        told = tell(any_server, "producer", [*LINES["producer"], *others], story)
-        assert re.search(rf"\b{right.removeprefix('+')}\b", told, re.IGNORECASE), right
+        report = tell(any_server, "producer", [*LINES["producer"], *others], story)
+        assert re.search(rf"\b{right.removeprefix('+')}\b", report, re.IGNORECASE), right
 
 
 @pytest.mark.same_on_all_servers
@@ -295,12 +295,12 @@ def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
         grant(any_server, "consumer", *rights)
         thread.join(120)
         assert consumer.handled == 1
-    told = [line for line in lines if line["event"].startswith("redis")]
-    assert [line["event"] for line in told] == [
+    logged = [line for line in lines if line["event"].startswith("redis")]
+    assert [line["event"] for line in logged] == [
         "redis refused, retrying",
         "redis accepts again",
     ]
-    assert "grant this user" in told[0]["error"]
+    assert "grant this user" in logged[0]["error"]
 
 
 @pytest.mark.parametrize(

@@ -37,5 +37,5 @@ def test_administrator_can_move_a_queue_with_the_optional_rights(any_server: Red
 @pytest.mark.parametrize("right", ADDED)
 def test_each_optional_right_is_needed(right: str, any_server: RedisServer) -> None:
     others = [each for each in ADDED if each != right]
-    told = tell(any_server, "administrator", [*LINES["administrator"], *others], moves_away_and_back)
-    assert told != ""  # within a script, 6.2 and 7.0 do not name the missing right
+    report = tell(any_server, "administrator", [*LINES["administrator"], *others], moves_away_and_back)
+    assert report != ""  # within a script, 6.2 and 7.0 do not name the missing right

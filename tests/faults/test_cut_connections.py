@@ -140,14 +140,14 @@ def one_cut(stage: Stage, operation: Operation, whole: Played, at: Callable[[], 
 
 
 def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -> None:
-    before, told, wanted = played.before.told(), played.after.told(), whole.after.told()
+    before, after, wanted = played.before.numbered(), played.after.numbered(), whole.after.numbered()
     if played.error is None:
-        assert played.told == whole.told or operation.instead(played.told, whole.told), played.told
-        assert told == wanted
+        assert played.result == whole.result or operation.instead(played.result, whole.result), played.result
+        assert after == wanted
     else:
-        for id in before.keys() | told.keys() | wanted.keys():
+        for id in before.keys() | after.keys() | wanted.keys():
             ends = {before.get(id), wanted.get(id), *operation.between}
-            assert told.get(id) in ends, f"{id} is {told.get(id)}"
+            assert after.get(id) in ends, f"{id} is {after.get(id)}"
     assert eventually(lambda: is_served(lambda: counts(played.queue)))
     assert counts(played.queue) == counts(stage.direct)
     if played.after == played.before and wanted == before:
@@ -156,7 +156,7 @@ def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -
         stage.assert_in_order()
     if played.error is not None and operation.again:
         assert eventually(lambda: is_served(lambda: say(lambda: operation.run(played.queue, played.stock))))
-        assert stage.seen().told() == wanted
+        assert stage.seen().numbered() == wanted
     if not operation.whole:
         stage.assert_in_order()
     stage.assert_all_comes(stage.seen())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.model import outage
+from delayq.protocol.command import Command
 from delayq.protocol.script import script
 from delayq.runtime import prefetch
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
@@ -20,11 +21,10 @@ from tests.harness.servers import RedisServer
 def test_lost_claim_uses_up_no_attempt(count: int, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     original, lost = FastSocketPool.use, 0
 
-    def use(self: FastSocketPool, socket: FastSocket, commands: Iterable[Any], reads: Iterable[Any]) -> list[Any]:
+    def use(self: FastSocketPool, socket: FastSocket, calls: Sequence[Command[Any]], whole: bool = False) -> list[Any]:
         nonlocal lost
-        calls = list(commands)
-        results = original(self, socket, calls, reads)
-        if any(script("ready_to_unack").sha in words for words in calls):
+        results = original(self, socket, calls, whole)
+        if any(call.script is script("ready_to_unack") for call in calls):
             lost += 1
             raise redis.ConnectionError("the reply is lost")
         return results

@@ -69,8 +69,8 @@ def test_healthy_shards_are_served_as_before_while_a_master_is_away(
             with Stopwatch() as back:
                 assert eventually(lambda: scene.handled.keys() >= set(waiting))
             assert back.running <= max(5.0, FACTOR * seconds)
-    told = [line["shard"] for line in lines if line["event"] == "shard unavailable"]
-    assert len(told) == len(set(told)), "an outage is logged once a minute"
+    logged = [line["shard"] for line in lines if line["event"] == "shard unavailable"]
+    assert len(logged) == len(set(logged)), "an outage is logged once a minute"
     assert not [line for line in lines if line["event"] in {"recovery failed", "upkeep failed"}]
 
 

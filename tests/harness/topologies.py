@@ -54,8 +54,8 @@ def is_in_step(replica: RedisServer) -> bool:
 def role(server: RedisServer) -> dict[str, Any]:
     """Return the replication info of a server; nothing if it does not answer."""
     with contextlib.suppress(redis.RedisError), server.client() as client:
-        told: dict[str, Any] = client.info("replication")
-        return told
+        stats: dict[str, Any] = client.info("replication")
+        return stats
     return {}
 
 
@@ -224,8 +224,8 @@ class Cluster:
             self.wait()
 
     def _holder(self, slot: int) -> RedisServer:
-        told = tell(self.masters[0], "SLOTS")
-        port = next(master[1] for first, last, master, *_ in told if first <= slot <= last)
+        report = tell(self.masters[0], "SLOTS")
+        port = next(master[1] for first, last, master, *_ in report if first <= slot <= last)
         return next(node for node in self.nodes if node.port == port)
 
     def _knows_all(self, node: RedisServer) -> bool:
@@ -256,5 +256,5 @@ def tell(node: RedisServer, command: str, *words: Any) -> Any:
 def refusals(server: RedisServer) -> dict[str, int]:
     """Return how often a server has answered with each error code."""
     with server.client() as client:
-        told = client.info("errorstats")
-    return {name.removeprefix("errorstat_"): said["count"] for name, said in told.items()}
+        stats = client.info("errorstats")
+    return {name.removeprefix("errorstat_"): said["count"] for name, said in stats.items()}

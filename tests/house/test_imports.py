@@ -27,6 +27,7 @@ ROOMS = {
     "spark": {"lake"},
     "web": {"metrics", "lake"},
     "cli": {"web", "spark", "testing"},
+    "django": {"cli"},
 }
 SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
@@ -37,7 +38,7 @@ SERVER = {
 TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.server_url"}
 """Modules about texts of any kind."""
 
-THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
+THROUGH_THE_DOOR = {"cli", "django", "web", "spark", "metrics", "testing"}
 
 
 def room(module: str) -> str:

@@ -83,11 +83,11 @@ def is_public(name: str) -> bool:
 
 
 def test_names_shared_by_the_async_api_are_where_its_docstring_says():
-    told = re.findall(r"((?:`\w+`(?:, | and )?)+) of `(delayq(?:\.\w+)?)`", " ".join((aio.__doc__ or "").split()))
-    assert len(told) == 2
+    found = re.findall(r"((?:`\w+`(?:, | and )?)+) of `(delayq(?:\.\w+)?)`", " ".join((aio.__doc__ or "").split()))
+    assert len(found) == 2
     homes = {"delayq": delayq, "delayq.types": types}
     assert [
-        name for names, home in told for name in re.findall(r"`(\w+)`", names) if not hasattr(homes[home], name)
+        name for names, home in found for name in re.findall(r"`(\w+)`", names) if not hasattr(homes[home], name)
     ] == []
 
 

@@ -35,7 +35,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "SECONDS", 0.0)
 
 
-def told(queue: Queue) -> int:
+def runs_counted(queue: Queue) -> int:
     """How many handler runs the queue has counted."""
     return sum(queue.stats().handler_time.values())
 
@@ -78,8 +78,10 @@ def test_handler_that_hangs_beyond_its_time_limit_is_stuck(queue: Queue):
     consumer = Consumer(queue, lambda _: may_end.wait(120) and None, timeout=0.05, name="busy")
     consumer.start()
     try:
-        told = "1 handler runs beyond the time limit, on consumer busy."
-        assert eventually(lambda: [each.text for each in troubles(queue.stats(), None, queue.consumers())] == [told])
+        expected = "1 handler runs beyond the time limit, on consumer busy."
+        assert eventually(
+            lambda: [each.text for each in troubles(queue.stats(), None, queue.consumers())] == [expected]
+        )
         may_end.set()
         assert eventually(lambda: troubles(queue.stats(), None, queue.consumers()) == [])
     finally:
@@ -173,7 +175,7 @@ def test_every_handler_run_is_counted_once_by_its_duration(queue: Queue):
 def test_handlers_in_processes_are_counted(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(5)])
     Consumer(queue, handle, pool="process", concurrency=1).drain()
-    assert told(queue) == 5
+    assert runs_counted(queue) == 5
 
 
 def test_batch_counts_as_one_handler_run(queue: Queue):
@@ -182,7 +184,7 @@ def test_batch_counts_as_one_handler_run(queue: Queue):
 
     queue.send_many([Outgoing(n) for n in range(10)])
     Consumer(queue).drain()
-    assert told(queue) == 1
+    assert runs_counted(queue) == 1
 
 
 def test_async_handlers_and_their_batches_are_counted(any_server: RedisServer, queue: Queue):
@@ -192,14 +194,14 @@ def test_async_handlers_and_their_batches_are_counted(any_server: RedisServer, q
         async with aio.Queue("jobs", url=any_server.url) as jobs:
             await jobs.send_many([Outgoing(n) for n in range(10)])
             await aio.Consumer(jobs, handle).drain()
-            assert told(queue) == 10
+            assert runs_counted(queue) == 10
             jobs.batch_handler(handle)
             await jobs.send_many([Outgoing(n) for n in range(10)])
             await aio.Consumer(jobs).drain()
             assert await jobs.consumers() == []
 
     asyncio.run(drain())
-    assert told(queue) == 11
+    assert runs_counted(queue) == 11
 
 
 def test_handlers_of_several_queues_are_counted_separately(any_client: redis.Redis, queue: Queue):
@@ -207,7 +209,7 @@ def test_handlers_of_several_queues_are_counted_separately(any_client: redis.Red
         queue.send_many([Outgoing(n) for n in range(3)])
         mail.send("x")
         Consumer([queue, mail], lambda _: None).drain()
-        assert (told(queue), told(mail)) == (3, 1)
+        assert (runs_counted(queue), runs_counted(mail)) == (3, 1)
         assert queue.consumers() == mail.consumers() == []
 
 
@@ -226,12 +228,12 @@ def test_handler_times_of_a_refused_heartbeat_go_with_the_next(queue: Queue, any
     consumer = Consumer(queue, handle, concurrency=1)
     consumer.start()
     assert eventually(lambda: consumer.handled == 10)
-    assert told(queue) == 0
+    assert runs_counted(queue) == 0
     queue.send("last")
-    assert eventually(lambda: told(queue) == 10)
+    assert eventually(lambda: runs_counted(queue) == 10)
     may_go_on.set()
     consumer.stop()
-    assert told(queue) == 11
+    assert runs_counted(queue) == 11
 
 
 # -- samples ---------------------------------------------------------------------------------------------------------

@@ -229,6 +229,44 @@ def test_processes_keep_results_and_errors(redis_server: RedisServer, tmp_path: 
         assert raised.value.reason == "result-not-serializable"
 
 
+SETTLING = """
+from delayq import current_message
+from {face} import Queue
+
+queue = Queue("jobs", url={url!r})
+
+
+@queue.task
+def settle(how: str) -> str:
+    getattr(current_message(), how)()
+    return "too late"
+"""
+
+
+@pytest.mark.parametrize("face", ["delayq", "delayq.aio"])
+def test_task_in_a_process_that_settles_its_own_message_is_never_waited_for_without_end(
+    face: str, queue: Queue, redis_server: RedisServer, tmp_path: Path, monkeypatch: Any
+):
+    name = f"settling_{len(face)}"
+    (tmp_path / f"{name}.py").write_text(SETTLING.format(face=face, url=redis_server.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    consuming = importlib.import_module(name).queue
+    for how in ("ack", "reject"):
+        queue.send({"how": how}, id=how, task="settle", results=60)
+    if face == "delayq":
+        Consumer(consuming, pool="process", concurrency=1).drain()
+        consuming.close()
+    else:
+
+        async def consume() -> None:
+            await aio.Consumer(consuming, pool="process", concurrency=1).drain()
+            await consuming.close()
+
+        asyncio.run(consume())
+    ends = [queue.result(how) for how in ("ack", "reject")]
+    assert [each and (each.status, each.value) for each in ends] == [("done", None), ("dead", None)]
+
+
 def test_no_call_copies_many_large_messages(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     @queue.task(results=60)
     def keep(text: str) -> None: ...

@@ -50,9 +50,9 @@ def test_message_that_no_handler_sees_is_logged(redis_client: redis.Redis) -> No
     now[0] += 2000
     with structlog.testing.capture_logs() as lines:
         assert Consumer(queue, lambda _: None).drain() == 0
-    told = {line["id"]: (line["event"], line.get("reason"), line["attempt"]) for line in lines if "id" in line}
+    found = {line["id"]: (line["event"], line.get("reason"), line["attempt"]) for line in lines if "id" in line}
     died = "message dead-lettered"
-    assert told == {
+    assert found == {
         "lost": (died, "consumer-lost", 2),
         "late": ("message expired", None, 1),
         "gone": (died, "payload-missing", 1),

@@ -158,8 +158,8 @@ def test_removed_queue_is_logged_once_and_not_as_a_loss(
         for _ in range(3):
             queue._context.look_again()  # as happens once a minute
             queue.stats()
-    told = [(line["event"], line["log_level"]) for line in lines]
-    assert told == [("queue removed while in use", "warning")]
+    logged = [(line["event"], line["log_level"]) for line in lines]
+    assert logged == [("queue removed while in use", "warning")]
     queue.send("another")
     assert examine(queue).healthy
 

@@ -276,9 +276,9 @@ for kind in (delayq.Queue, delayq.aio.Queue):
     except delayq.InvalidInput as error:
         print(error)
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250)
     refused = f"lake= needs pyarrow: {install('lake')}"
-    assert told.stdout.splitlines() == ["True", refused, refused]
+    assert result.stdout.splitlines() == ["True", refused, refused]
 
 
 def test_async_api_does_the_same(redis_server: RedisServer, lake: Path, clock: Clock):

@@ -127,13 +127,13 @@ def test_doctor_prints_what_it_found_in_a_lake_and_exits_with_1(redis_server: Re
 
 
 def test_doctor_refuses_a_missing_lake(redis_server: RedisServer, lake: Path):
-    told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
-    assert (told.exit_code, told.stdout) == (2, "")
-    assert f"the lake '{lake}' does not exist: " in told.stderr
+    result = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"the lake '{lake}' does not exist: " in result.stderr
 
 
 def test_doctor_notes_that_a_lake_holds_no_messages(redis_server: RedisServer, lake: Path):
     lake.mkdir()
-    told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
-    assert (told.exit_code, told.stdout) == (0, "")
-    assert f"the lake {lake} holds no messages" in told.stderr
+    result = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"the lake {lake} holds no messages" in result.stderr

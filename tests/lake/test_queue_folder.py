@@ -29,11 +29,11 @@ class Counting(Unreplacing):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[int] = []
+        self.listed: list[int] = []
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
         found = super().get_file_info_selector(selector)
-        self.told.append(sum(info.extension == "json" and "_manifest" not in info.path for info in found))
+        self.listed.append(sum(info.extension == "json" and "_manifest" not in info.path for info in found))
         return found
 
 
@@ -52,7 +52,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Countin
         for part in range(FILES):
             queue.send_many([Outgoing(n, delay=DAY + n, id=f"{part}-{n}") for n in range(10)])
         assert [queue.cancel(f"{n // 10}-{n % 10}") for n in range(CANCELS)] == ["cancelled"] * CANCELS
-        counting.told.clear()
+        counting.listed.clear()
         yield queue
 
 
@@ -62,13 +62,13 @@ def test_load_looks_for_changes_once_per_hour_of_messages(
     monkeypatch.setattr(loading, "SNAPSHOT_SECONDS", math.inf)  # a machine may pause
     clock.later(DAY)
     assert counted(load(queue, lake), "sent", "cancelled") == (FILES * 10 - CANCELS, CANCELS)
-    assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once for all hours, and once for this one
+    assert [each for each in counting.listed if each] == [CANCELS, CANCELS]  # once for all hours, and once for this one
 
 
 def test_change_of_a_message_whose_id_has_its_hour_reads_no_other_change(queue: Queue, counting: Counting):
     queue.cancel(queue.send("x", delay=DAY + 60).id)
-    assert len(counting.told) > 0
-    assert sum(counting.told) == 0
+    assert len(counting.listed) > 0
+    assert sum(counting.listed) == 0
 
 
 def test_cancel_after_the_look_up_is_kept_by_redis_and_reported_by_the_next_load(

@@ -92,9 +92,9 @@ def test_change_of_a_message_loaded_during_the_look_up_is_made_in_redis(
 ):
     clock.later(DAY - HOUR)
     interposed(monkeypatch, "find", lambda: load(queue, lake), after)
-    told = change(queue)
-    assert told in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    outcome = change(queue)
+    assert outcome in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 @change
@@ -120,16 +120,16 @@ def test_change_of_a_message_sent_by_an_unfinished_load_is_made_in_redis(
     queue: Queue, lake: Path, clock: Clock, change: Callable[[Queue], str]
 ):
     clock.later(DAY - HOUR)
-    folder, told = QueueFolder(str(lake), "jobs"), []
+    folder, calls = QueueFolder(str(lake), "jobs"), []
 
     def then_change(tasks: Any) -> Any:
         loaded = [loading.load(queue, folder, task) for task in tasks]
-        told.append(change(queue))
+        calls.append(change(queue))
         return loaded
 
     assert counted(load(queue, lake, load_files=then_change), "sent") == (1,)
-    assert told[0] in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == ["cancelled"] else ["a"])
+    assert calls[0] in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if calls == ["cancelled"] else ["a"])
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake"])
@@ -139,11 +139,11 @@ def test_load_leaves_messages_being_changed_to_the_next_load(
     clock.later(DAY - HOUR)
     met: list[Any] = []
     interposed(monkeypatch, "withdraw", lambda: met.extend(load(queue, lake)))
-    told = CHANGES[change](queue)
-    assert told in DONE
+    outcome = CHANGES[change](queue)
+    assert outcome in DONE
     assert counted(met, "sent", "held") == (0, 1)
     assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake", "to an earlier hour"])
@@ -265,17 +265,17 @@ def test_message_being_changed_cannot_be_replaced(queue: Queue, monkeypatch: pyt
 
 
 def test_only_one_of_two_concurrent_changes_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    told: list[str] = []
+    calls: list[str] = []
 
     def meet() -> None:
         for each in CHANGES.values():
             with pytest.raises(LakeMismatch, match=r"a is being changed .*: try again in a few minutes"):
                 each(queue)
-        told.append("refused")
+        calls.append("refused")
 
     interposed(monkeypatch, "withdraw", meet)
     assert queue.reschedule("a", delay=2 * DAY) == "rescheduled"
-    assert told == ["refused"]
+    assert calls == ["refused"]
     info = queue.get("a")
     assert info is not None
     assert info.state == "deferred"
@@ -297,9 +297,9 @@ def test_change_after_an_interrupted_one_is_refused_until_its_hold_ends(
     with pytest.raises(LakeMismatch, match="a is being changed"):
         change(queue)
     forget_holds(redis_client)
-    told = change(queue)
-    assert told in DONE
-    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+    outcome = change(queue)
+    assert outcome in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if outcome == "cancelled" else ["a"])
 
 
 def test_hold_that_ends_while_a_load_checks_it_loses_no_message(

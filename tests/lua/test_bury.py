@@ -28,7 +28,7 @@ def test_waiting_message_becomes_a_dead_letter_and_keeps_its_attempts_and_error(
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
-    ("state", "told"),
+    ("state", "expected"),
     [
         ({"unack": {"a": NOW + LEASE}}, "in_flight"),
         ({"dead": {"a": NOW - 5}, "reasons": {"a": "A"}}, "dead"),
@@ -36,10 +36,10 @@ def test_waiting_message_becomes_a_dead_letter_and_keeps_its_attempts_and_error(
         ({"pending": {"b": NOW}}, "unknown"),
     ],
 )
-def test_message_that_does_not_wait_is_unchanged(queue, state, told):
+def test_message_that_does_not_wait_is_unchanged(queue, state, expected):
     queue.given(**state)
     before = queue.state()
-    assert queue.bury("a", "unwanted") == told
+    assert queue.bury("a", "unwanted") == expected
     assert queue.state() == before
 
 

@@ -189,13 +189,13 @@ def test_stale_receipts_are_recognised_with_a_ledger(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [("", "no price"), ("Reject: no price", "Reject: no price"), ("ValueError: no", "no price: ValueError: no")],
 )
-def test_reason_of_a_death_is_recorded_once(queue, error, told):
+def test_reason_of_a_death_is_recorded_once(queue, error, expected):
     given(queue, "reject", events=1000)
     queue.run(queue.scripts.reject(*HELD, "no price", error))
-    assert [entry[-1] for entry in noted(queue)] == [told]
+    assert [entry[-1] for entry in noted(queue)] == [expected]
 
 
 def test_entries_have_the_server_time(queue):

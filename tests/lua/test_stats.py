@@ -49,9 +49,9 @@ def test_server_time_is_the_default(queue):
 
 
 @pytest.mark.same_on_all_servers
-@pytest.mark.parametrize(("now", "told"), [(NOW, (NOW - 5, NOW + 1)), (NOW + 1, (None, None))])
-def test_timed_pause_is_reported_until_it_ends(queue, now, told):
+@pytest.mark.parametrize(("now", "expected"), [(NOW, (NOW - 5, NOW + 1)), (NOW + 1, (None, None))])
+def test_timed_pause_is_reported_until_it_ends(queue, now, expected):
     queue.given(meta={"paused": NOW - 5, "paused_until": NOW + 1})
     queue.now = now
     counts = queue.stats()
-    assert (counts.paused_ms, counts.paused_until_ms) == told
+    assert (counts.paused_ms, counts.paused_until_ms) == expected

@@ -33,10 +33,10 @@ def test_pause_is_reported_instead_of_limits(queue):
 
 
 @pytest.mark.same_on_all_servers
-@pytest.mark.parametrize(("left", "told"), [(9, {"paused_ms": NOW - 5, "paused_until_ms": NOW + 9}), (0, {})])
-def test_timed_pause_is_reported_until_it_ends(queue, left, told):
+@pytest.mark.parametrize(("left", "expected"), [(9, {"paused_ms": NOW - 5, "paused_until_ms": NOW + 9}), (0, {})])
+def test_timed_pause_is_reported_until_it_ends(queue, left, expected):
     queue.given(ready={"a": NOW}, meta={"paused": NOW - 5, "paused_until": NOW + left})
-    assert queue.why("a") == NOTHING._replace(**told)
+    assert queue.why("a") == NOTHING._replace(**expected)
 
 
 def test_rate_reports_when_the_next_message_can_go(queue):

@@ -69,10 +69,10 @@ WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
 """Alerts that always fire together with another one."""
 
 
-def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: set[str]) -> str:
+def fires(folder: Path, promtool: str, inputs: dict[str, str], at: str, firing: set[str]) -> str:
     """Run the alerts on these series. Return promtool's complaints if others than `firing` fire at that time."""
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
-    expected = [
+    cases = [
         {
             "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
             "eval_time": at,
@@ -80,8 +80,8 @@ def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: se
         }
         for alert in alerts
     ]
-    series = [{"series": name, "values": values} for name, values in told.items()]
-    played = {"interval": "1m", "input_series": series, "promql_expr_test": expected}
+    series = [{"series": name, "values": values} for name, values in inputs.items()]
+    played = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
     document = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}
     path = folder / "played.yml"
     path.write_text(json.dumps(document))  # JSON is YAML too
@@ -93,16 +93,18 @@ def test_nothing_fires_for_a_healthy_queue(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL, "90m", set()) == ""
 
 
-@pytest.mark.parametrize(("alert", "told", "at"), [(alert, *each) for alert, each in TROUBLES.items()])
-def test_trouble_fires_its_alert_and_no_other(tmp_path: Path, promtool: str, alert: str, told: dict[str, str], at: str):
-    assert fires(tmp_path, promtool, WELL | told, at, {alert} | WITH_IT.get(alert, set())) == ""
+@pytest.mark.parametrize(("alert", "series", "at"), [(alert, *each) for alert, each in TROUBLES.items()])
+def test_trouble_fires_its_alert_and_no_other(
+    tmp_path: Path, promtool: str, alert: str, series: dict[str, str], at: str
+):
+    assert fires(tmp_path, promtool, WELL | series, at, {alert} | WITH_IT.get(alert, set())) == ""
 
 
 @pytest.mark.parametrize("subject", ["queue", "topic"])
 def test_nothing_fires_where_there_are_only_queues_or_only_topics(tmp_path: Path, promtool: str, subject: str):
-    told = {name: values for name, values in WELL.items() if f"{{{subject}=" in name}
-    assert 5 < len(told) < len(WELL)
-    assert fires(tmp_path, promtool, told, "90m", set()) == ""
+    inputs = {name: values for name, values in WELL.items() if f"{{{subject}=" in name}
+    assert 5 < len(inputs) < len(WELL)
+    assert fires(tmp_path, promtool, inputs, "90m", set()) == ""
 
 
 def test_nothing_fires_for_a_server_without_queues_and_topics(tmp_path: Path, promtool: str):
@@ -115,9 +117,9 @@ def test_without_any_metrics_that_is_said(tmp_path: Path, promtool: str):
 
 def test_group_that_nobody_reads_fires(tmp_path: Path, promtool: str):
     left = {"lag": "900", "unacked": "0", "oldest_age_seconds": "90000", "consumers": "1", "consumers_seen": "0"}
-    told = {f"delayq_topic_{name}{BILLING}": f"{value}x480" for name, value in left.items()}
-    told['delayq_topic_up{topic="orders"}'] = "1x480"
-    assert fires(tmp_path, promtool, told, "10m", {"DelayqGroupNoConsumer", "DelayqGroupNotTaken"}) == ""
+    inputs = {f"delayq_topic_{name}{BILLING}": f"{value}x480" for name, value in left.items()}
+    inputs['delayq_topic_up{topic="orders"}'] = "1x480"
+    assert fires(tmp_path, promtool, inputs, "10m", {"DelayqGroupNoConsumer", "DelayqGroupNotTaken"}) == ""
 
 
 def test_paused_queue_without_consumers_fires_no_alert(tmp_path: Path, promtool: str):
@@ -154,12 +156,12 @@ def test_timed_pause_fires_no_alert(tmp_path: Path, promtool: str):
 def test_dead_letters_that_were_requeued_or_purged_fire_no_alert(
     tmp_path: Path, promtool: str, requeued: str, dead: str
 ):
-    told = {
+    inputs = {
         f"delayq_messages_died_total{EMAILS}": "4x5 9x480",
         f"delayq_messages_requeued_total{EMAILS}": requeued,
         'delayq_messages{queue="emails",state="dead"}': dead,
     }
-    assert fires(tmp_path, promtool, WELL | told, "8m", set()) == ""
+    assert fires(tmp_path, promtool, WELL | inputs, "8m", set()) == ""
 
 
 def test_each_alert_is_tested():

@@ -302,8 +302,8 @@ def test_groups_of_a_topic_are_reported(redis_client: redis.Redis):
         topic.execute(dead_letters.dead_letter, "billing", "me", group.poll("me", 2)[0], "tried", None)
         scrape = scraped(Metrics(topics=[topic]))
     labels = {"topic": "orders", "group": "billing"}
-    told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "dead", "consumers")]
-    assert told == [1, 1, 1, 1]
+    found = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "dead", "consumers")]
+    assert found == [1, 1, 1, 1]
     assert scrape.value("delayq_topic_up", topic="orders") == 1
 
 
@@ -334,11 +334,11 @@ def test_lag_unknown_to_the_server_is_counted_in_one_call_per_scrape(redis_clien
         topic.group("up to date").set_position("$")
         scrape = scraped(Metrics(topics=[topic]))
         assert behind.lag() == 1200
-    told = [
+    found = [
         (scrape.value("delayq_topic_lag", **labels), scrape.value("delayq_topic_lag_at_least", **labels))
         for labels in ({"topic": "orders", "group": group} for group in ("behind", "up to date"))
     ]
-    assert told == [(1000, 1), (0, 0)]
+    assert found == [(1000, 1), (0, 0)]
 
 
 def test_two_queues_with_one_name_are_refused(queue: Queue):
@@ -539,8 +539,8 @@ def test_queue_with_overwritten_counts_does_not_stop_others_from_being_read(
             queue.send("hello")
     redis_client.set("delayq:{a}:stats", "many")
     with serving(redis_server) as server:
-        told = scraped(Metrics(servers=[DiscoveredQueues(server)]))
-    assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
+        metrics = scraped(Metrics(servers=[DiscoveredQueues(server)]))
+    assert [metrics.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
 
 
 class Slow:

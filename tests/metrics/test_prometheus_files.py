@@ -148,11 +148,11 @@ def test_alerts_and_panels_agree_with_delayq_about_troubles():
     assert f"delayq_rate_used >= {health.NEARLY_USED_UP:g} * delayq_rate_limit" in rules()[1]["expr"]
     for alert in ("DelayqLate", "DelayqNotTaken", "DelayqScheduleLate"):
         assert "delayq:limit_used_up" in alerts[alert]
-    told = [alerts["DelayqNoConsumer"], *(each for each in expressions() if re.search(r"consumers\{.*== 0", each))]
-    assert len(told) == 2
-    for each in [*told, alerts["DelayqNotTaken"]]:
+    found = [alerts["DelayqNoConsumer"], *(each for each in expressions() if re.search(r"consumers\{.*== 0", each))]
+    assert len(found) == 2
+    for each in [*found, alerts["DelayqNotTaken"]]:
         assert "unless max by (server, queue) (delayq_paused) == 1" in each
-    for each in told:
+    for each in found:
         assert re.search(r"delayq_oldest_due_age_seconds(\{.*?\})?\) > 0 ?", each)
 
 

@@ -61,7 +61,7 @@ def test_random_payloads_take_more_room_in_a_lake_than_text():
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         ({"messages": 0}, "0 messages is not between 1 and"),
         ({"messages": 10**13}, "messages is not between 1 and"),
@@ -73,6 +73,6 @@ def test_random_payloads_take_more_room_in_a_lake_than_text():
         ({"rate": 31.0}, "a peak of 31/s is below the mean of 31.71/s, at which 1,000,000,000"),
     ],
 )
-def test_invalid_load_is_refused(changed: dict[str, object], told: str):
-    with pytest.raises(InvalidInput, match=re.escape(told)):
+def test_invalid_load_is_refused(changed: dict[str, object], expected: str):
+    with pytest.raises(InvalidInput, match=re.escape(expected)):
         capacity(LOAD._replace(**changed))  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ class Delivery:
         self.handed_ms = NOW - 1500.25
 
 
-def told(*held: Any, **given: Any) -> consumer_info.ConsumerInfo:
+def described(*held: Any, **given: Any) -> consumer_info.ConsumerInfo:
     began = time.monotonic() - 60
     read = consumer_info.read("me", NOW, NOW - 500, consumer_info.describe(8, began, 12, 3, held), **given)
     assert read is not None
@@ -35,7 +35,7 @@ def told(*held: Any, **given: Any) -> consumer_info.ConsumerInfo:
 
 def test_consumer_record_says_where_it_runs_and_what_it_did(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.model.consumer_info.time.monotonic", lambda: 1000.0)
-    info = told()
+    info = described()
     assert (info.name, info.host, info.pid, info.version) == (
         "me", platform.node(), os.getpid(), delayq.__version__,
     )  # fmt: skip
@@ -45,7 +45,7 @@ def test_consumer_record_says_where_it_runs_and_what_it_did(monkeypatch: pytest.
 
 
 def test_consumer_record_lists_what_it_holds_and_since_when():
-    info = told(Delivery("a"), Delivery("b", 3))
+    info = described(Delivery("a"), Delivery("b", 3))
     assert info.holds == (
         consumer_info.Held("a", from_ms(NOW - 1501), 1),
         consumer_info.Held("b", from_ms(NOW - 1501), 3),
@@ -64,19 +64,19 @@ def test_consumer_record_says_which_time_limits_apply_if_its_version_reports_the
 
 
 def test_100_messages_are_listed_and_all_counted():
-    info = told(*(Delivery(f"m{n}") for n in range(250)))
+    info = described(*(Delivery(f"m{n}") for n in range(250)))
     assert [each.id for each in info.holds] == [f"m{n}" for n in range(100)]
     assert info.holds_count == 250
 
 
 def test_consumer_record_stays_small_with_long_ids():
-    info = told(*(Delivery("x" * 250 + f"{n:06}") for n in range(100)))
+    info = described(*(Delivery("x" * 250 + f"{n:06}") for n in range(100)))
     assert len(info.holds) == 8192 // 256
     assert info.holds_count == 100
 
 
 def test_id_that_is_not_valid_text_is_listed_as_it_is_shown():
-    assert told(Delivery("a\udcff")).holds[0].id == r"a\xff"
+    assert described(Delivery("a\udcff")).holds[0].id == r"a\xff"
 
 
 @pytest.mark.parametrize(("unseen_ms", "alive"), [(0, True), (30_000, True), (30_001, False)])

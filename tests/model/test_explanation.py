@@ -67,8 +67,8 @@ def sentence(
     """The sentence, with each time replaced by its distance from now: <in 5s>."""
     standing = Standing(NOW, None, 0, 0, None, None, None)._replace(**more)
     known = Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers, stats)
-    told = why(known._replace(rate=rate))
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", told)
+    text = why(known._replace(rate=rate))
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", text)
 
 
 DUE = info("ready", due_at=at(-3))
@@ -275,25 +275,25 @@ DEAD = [
 CASES = [*GONE, *NOT_DUE, *IS_DUE, *RUNNING, *DEAD]
 
 
-@pytest.mark.parametrize(("told", "expected"), CASES, ids=map(str, range(len(CASES))))
-def test_sentence_says_what_holds_a_message_back(told: str, expected: str):
-    assert told == f"a {expected}"
+@pytest.mark.parametrize(("wanted", "expected"), CASES, ids=map(str, range(len(CASES))))
+def test_sentence_says_what_holds_a_message_back(wanted: str, expected: str):
+    assert wanted == f"a {expected}"
 
 
 def test_occurrence_is_shown_with_its_schedule():
     headers = {"delayq-schedule": "nightly", "delayq-slot": NOW, "delayq-plan": '{"when":"@daily"}'}
     occurrence = msgspec.structs.replace(info("pending", due_at=at(3600)), id=f"nightly@{NOW}")
-    told = sentence(msgspec.structs.replace(occurrence, envelope=Envelope(FORMAT, RAW, b"", 0, None, headers)))
-    assert told == "a, an occurrence of schedule nightly, is not due until <in 1h>"
+    text = sentence(msgspec.structs.replace(occurrence, envelope=Envelope(FORMAT, RAW, b"", 0, None, headers)))
+    assert text == "a, an occurrence of schedule nightly, is not due until <in 1h>"
 
 
 def test_long_error_is_cut_to_one_line():
-    told = sentence(info("retry", due_at=at(5), attempts=1, error="boom\n\tat " + "x" * 1000))
-    assert "boom at xxx" in told
-    assert "xx…, and its next attempt" in told
-    assert len(told) < MOST_ERROR + 100
+    text = sentence(info("retry", due_at=at(5), attempts=1, error="boom\n\tat " + "x" * 1000))
+    assert "boom at xxx" in text
+    assert "xx…, and its next attempt" in text
+    assert len(text) < MOST_ERROR + 100
 
 
 def test_time_is_shown_with_its_date_and_zone():
-    told = why(Known("jobs", "a", info("pending", due_at=at(5)), Standing(NOW, None, 0, 0, None, None, None)))
-    assert told == f"a is not due until {at(5).astimezone().isoformat(' ', 'milliseconds')} (in 5s)"
+    text = why(Known("jobs", "a", info("pending", due_at=at(5)), Standing(NOW, None, 0, 0, None, None, None)))
+    assert text == f"a is not due until {at(5).astimezone().isoformat(' ', 'milliseconds')} (in 5s)"

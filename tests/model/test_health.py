@@ -32,7 +32,7 @@ def consumer(unseen_ms: int = 0, name: str = "worker") -> ConsumerInfo:
     )  # fmt: skip
 
 
-def told(stats: QueueStats, before: QueueStats | None = None, consumers: Any = ()) -> dict[str, str]:
+def texts_by_code(stats: QueueStats, before: QueueStats | None = None, consumers: Any = ()) -> dict[str, str]:
     found = troubles(stats, rates.between(before, stats) if before else None, consumers)
     return {trouble.code: trouble.text for trouble in found}
 
@@ -54,17 +54,21 @@ ALL_WELL: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("case", ALL_WELL)
 def test_healthy_queue_has_no_troubles(case: str):
-    assert told(*ALL_WELL[case]) == {}
+    assert texts_by_code(*ALL_WELL[case]) == {}
 
 
 def test_due_messages_without_a_consumer_are_reported():
-    assert told(counted(**due(2))) == {"no-consumer": "A message has been due for 2s, and there is no consumer."}
+    assert texts_by_code(counted(**due(2))) == {
+        "no-consumer": "A message has been due for 2s, and there is no consumer."
+    }
     text = "A message has been due for 2s, and no consumer has been seen for 1m 30s (the last was two)."
-    assert told(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {"no-consumer": text}
+    assert texts_by_code(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {
+        "no-consumer": text
+    }
 
 
 def test_due_message_that_is_not_claimed_is_reported():
-    assert told(counted(**due(12)), None, [consumer()]) == {
+    assert texts_by_code(counted(**due(12)), None, [consumer()]) == {
         "late": "A message has been due for 12s, and no consumer has taken it."
     }
 
@@ -73,19 +77,21 @@ def test_paused_queue_is_only_paused():
     paused = counted(**due(12), paused_since=from_ms(AT - 60_000))
     since = show_moment(from_ms(AT - 60_000))
     for consumers in ([consumer()], []):
-        assert told(paused, None, consumers) == {"paused": f"The queue has been paused since {since} (1m ago)."}
+        assert texts_by_code(paused, None, consumers) == {
+            "paused": f"The queue has been paused since {since} (1m ago)."
+        }
 
 
 def test_late_deliveries_are_reported():
     stats = counted(lateness={8: 98, 4096: 2})
     text = "At least 1 % of the hand-outs in the last 1m were more than 2s late."
-    assert told(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
+    assert texts_by_code(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
 
 
 def test_new_dead_letters_are_reported():
     stats = counted(sent=1205, dead=1205, died=1205)
     text = "1 message died within the last 30s; 1,205 are dead now."
-    assert told(stats, counted(AT - 30_000, died=1204)) == {"dead-growing": text}
+    assert texts_by_code(stats, counted(AT - 30_000, died=1204)) == {"dead-growing": text}
 
 
 @pytest.mark.parametrize(
@@ -96,14 +102,14 @@ def test_new_dead_letters_are_reported():
     ],
 )
 def test_missing_messages_are_reported(stats: dict[str, int], text: str):
-    assert told(counted(**stats)) == {"unaccounted": text}
+    assert texts_by_code(counted(**stats)) == {"unaccounted": text}
 
 
 def test_worst_trouble_comes_first():
     stats = counted(**due(60), died=2, dead=1, paused_since=from_ms(AT))
-    assert list(told(stats, counted(AT - 1000))) == ["unaccounted", "dead-growing", "paused"]
+    assert list(texts_by_code(stats, counted(AT - 1000))) == ["unaccounted", "dead-growing", "paused"]
     going = counted(**due(60), died=2, dead=1)
-    assert list(told(going, counted(AT - 1000))) == ["no-consumer", "unaccounted", "late", "dead-growing"]
+    assert list(texts_by_code(going, counted(AT - 1000))) == ["no-consumer", "unaccounted", "late", "dead-growing"]
 
 
 def test_recent_events_are_counted_over_the_last_five_minutes():
@@ -185,7 +191,7 @@ SLOW = {"handler_time": {2**21: 50}}  # up to 35 minutes
     ],
 )
 def test_handler_that_hangs_is_stuck(stats: dict[str, Any], found: ConsumerInfo, text: str):
-    assert told(counted(**stats), None, [found]).get("stuck", "") == text
+    assert texts_by_code(counted(**stats), None, [found]).get("stuck", "") == text
 
 
 @pytest.mark.parametrize(("concurrency", "count"), [(1, 1), (2, 2), (8, 5)])
@@ -219,12 +225,12 @@ def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
 ):
     found = troubles(counted(**stats), None, [consumer()], Usage(late_schedules=1, latest_ms=90_000, **limits))
     assert [each.code for each in found] == codes
-    told = [each.text for each in found if each.code == "schedule-late"]
-    assert told in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
+    shown = [each.text for each in found if each.code == "schedule-late"]
+    assert shown in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
 
 
 @pytest.mark.parametrize(
-    ("usage", "told"),
+    ("usage", "expected"),
     [
         (
             {"rate": 5, "period_ms": 60_000, "handed_out": 5},
@@ -244,11 +250,11 @@ def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
         ),
     ],
 )
-def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], told: dict[str, str]):
+def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], expected: dict[str, str]):
     reported = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
     found: dict[str, str] = {each.code: each.text for each in reported}
-    assert found.keys() == told.keys()
-    assert all(found[code].endswith(f"{text}.") for code, text in told.items())
+    assert found.keys() == expected.keys()
+    assert all(found[code].endswith(f"{text}.") for code, text in expected.items())
 
 
 @pytest.mark.parametrize(
@@ -261,7 +267,7 @@ def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, i
     ],
 )
 def test_dead_letters_grow_only_until_they_are_requeued_or_purged(now: dict[str, int], is_told: bool):
-    assert ("dead-growing" in told(counted(died=4, **now), counted(AT - 30_000))) is is_told
+    assert ("dead-growing" in texts_by_code(counted(died=4, **now), counted(AT - 30_000))) is is_told
 
 
 def test_critical_alerts_are_the_worst_troubles():

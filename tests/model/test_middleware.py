@@ -250,8 +250,8 @@ class NoManager:
 
 @pytest.mark.parametrize("hook", ["around_delivery", "around_send"])
 def test_class_that_is_no_context_manager_is_refused_at_registration(middleware: Middleware, hook: str):
-    told = "middleware NoManager is, not a context manager: write a generator function with one yield"
-    with pytest.raises(InvalidInput, match=told):
+    expected = "middleware NoManager is, not a context manager: write a generator function with one yield"
+    with pytest.raises(InvalidInput, match=expected):
         getattr(middleware, hook)(NoManager)
     assert not middleware.has_sends
     assert middleware.wrap(print) is print
@@ -293,8 +293,8 @@ def test_around_that_does_not_return_a_context_manager_is_named(middleware: Midd
 
     middleware.around_delivery(counts)
     middleware.around_send(counts)
-    told = f"counts returned {returned}, not a context manager: write a generator function with one yield"
-    with pytest.raises(InvalidInput, match=told):
+    expected = f"counts returned {returned}, not a context manager: write a generator function with one yield"
+    with pytest.raises(InvalidInput, match=expected):
         middleware.wrap(print)(Fake())
-    with pytest.raises(InvalidInput, match=told), middleware.sending(Sending("mails", [])):
+    with pytest.raises(InvalidInput, match=expected), middleware.sending(Sending("mails", [])):
         pass

@@ -103,7 +103,7 @@ def test_any_error_text_can_be_stored(error: Any):
 
 
 @pytest.mark.parametrize(
-    ("reason", "error", "told"),
+    ("reason", "error", "expected"),
     [
         ("no price", "Reject: no price", "Reject: no price"),
         ("retries-exhausted", "ValueError: boom", "retries-exhausted: ValueError: boom"),
@@ -113,8 +113,8 @@ def test_any_error_text_can_be_stored(error: Any):
         (None, None, ""),
     ],
 )
-def test_cause_of_death_does_not_repeat_itself(reason: str | None, error: str | None, told: str):
-    assert cause(reason, error) == told
+def test_cause_of_death_does_not_repeat_itself(reason: str | None, error: str | None, expected: str):
+    assert cause(reason, error) == expected
 
 
 @pytest.mark.parametrize("check", [check_handler, check_async_handler])

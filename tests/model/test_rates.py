@@ -17,10 +17,10 @@ def counted(seconds: float, **stats: Any) -> QueueStats:
 
 def test_rates_are_per_second_between_two_samples():
     before = counted(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
-    told = rates.between(before, counted(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4))
-    assert told is not None
-    assert (told.sent, told.delivered, told.acked, told.failed, told.died) == (10, 5, 4, 3, 1)
-    assert (told.since, told.until, told.seconds) == (from_ms(10_000), from_ms(12_000), 2)
+    found = rates.between(before, counted(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4))
+    assert found is not None
+    assert (found.sent, found.delivered, found.acked, found.failed, found.died) == (10, 5, 4, 3, 1)
+    assert (found.since, found.until, found.seconds) == (from_ms(10_000), from_ms(12_000), 2)
 
 
 @pytest.mark.parametrize("later", [10, 9])
@@ -29,15 +29,15 @@ def test_samples_of_the_same_time_give_no_rates(later: float):
 
 
 def test_recreated_queue_has_rates_of_zero():
-    told = rates.between(counted(1, sent=500, died=3, lateness={1: 9}), counted(2, sent=5, lateness={1: 2}))
-    assert told is not None
-    assert (told.sent, told.died, told.lateness, told.lateness_p50) == (0, 0, {}, None)
+    found = rates.between(counted(1, sent=500, died=3, lateness={1: 9}), counted(2, sent=5, lateness={1: 2}))
+    assert found is not None
+    assert (found.sent, found.died, found.lateness, found.lateness_p50) == (0, 0, {}, None)
 
 
 def test_handler_times_cover_only_the_span():
     before = counted(1, lateness={1: 1000, 4096: 5}, handler_time={2: 7})
     now = counted(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5}, handler_time={2: 8, 1024: 99})
-    told = rates.between(before, now)
-    assert told is not None
-    assert (told.lateness, told.lateness_p50, told.lateness_p99) == ({8: 60, 64: 40}, 0.008, 0.064)
-    assert (told.handler_time, told.handler_time_p50, told.handler_time_p99) == ({2: 1, 1024: 99}, 1.024, 1.024)
+    found = rates.between(before, now)
+    assert found is not None
+    assert (found.lateness, found.lateness_p50, found.lateness_p99) == ({8: 60, 64: 40}, 0.008, 0.064)
+    assert (found.handler_time, found.handler_time_p50, found.handler_time_p99) == ({2: 1, 1024: 99}, 1.024, 1.024)

@@ -180,7 +180,7 @@ def test_sent_value_is_received_as_its_type(wanted: Any, payload: Any):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "payload", "told"),
+    ("wanted", "payload", "expected"),
     [
         (Order, {"id": "x"}, "the payload is not a valid Order: Expected `int`, got `str` - at `$.id`"),
         (Order, {"total": 1}, "the payload is not a valid Order: Object missing required field `id`"),
@@ -201,7 +201,7 @@ def test_sent_value_is_received_as_its_type(wanted: Any, payload: Any):
         (Picture, {"name": "dot", "pixels": "plain"}, "Invalid base64 encoded string - at `$.pixels`"),
     ],
 )
-def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any, payload: Any, told: str):
+def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any, payload: Any, expected: str):
     def handler(payload):
         pytest.fail(f"it was called with {payload}")
 
@@ -209,7 +209,7 @@ def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any
     message = message_of(payload)
     with pytest.raises(PayloadMismatch) as raised:
         adapt(handler)(message)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
     outcome = of_error(raised.value, message)
     assert isinstance(outcome, Dead)
     assert (outcome.reason, outcome.counted) == ("payload-mismatch", True)
@@ -275,17 +275,17 @@ def of_unreadable(order: Order | list[int] | tuple[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "told"),
+    ("handler", "expected"),
     [
         (of_unknown, "handler of_unknown takes 'OnlyForTheChecker', which cannot be resolved"),
         (of_opaque, "handler of_opaque takes Opaque, which a payload cannot be: annotate it with Message"),
         (of_unreadable, "handler of_unreadable takes"),
     ],
 )
-def test_annotation_that_no_payload_can_meet_is_refused_at_registration(handler: Callable[..., Any], told: str):
+def test_annotation_that_no_payload_can_meet_is_refused_at_registration(handler: Callable[..., Any], expected: str):
     with Queue("jobs", url="redis://localhost:1") as queue, pytest.raises(InvalidInput) as raised:
         queue.handler(handler)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
     assert queue.handlers.main is None
 
 

@@ -46,16 +46,16 @@ def at_once(*calls: Callable[[], object]) -> None:
 def test_concurrent_redrives_bring_each_back_once_even_if_all_die_again(queue: Queue):
     """Three redrives of the same dead letters, while a consumer rejects what comes back."""
     up_to = queue.dead.redrive(dry_run=True).up_to
-    told: list[Redriven] = []
+    calls: list[Redriven] = []
     consumer = Consumer(queue, refuse, concurrency=4)
     consumer.start()
     try:
-        at_once(*[lambda: told.append(queue.dead.redrive(older_than=up_to))] * 3)
+        at_once(*[lambda: calls.append(queue.dead.redrive(older_than=up_to))] * 3)
         assert eventually(lambda: queue.stats().dead == COUNT)
     finally:
         consumer.stop()
     stats = queue.stats()
-    assert (sum(each.moved for each in told), stats.requeued, stats.missing) == (COUNT, COUNT, 0)
+    assert (sum(each.moved for each in calls), stats.requeued, stats.missing) == (COUNT, COUNT, 0)
     assert {letter.attempts for letter in queue.dead.list(COUNT)} == {2}
     assert {letter.reason for letter in queue.dead.list(COUNT)} == {"again"}
 
@@ -69,9 +69,9 @@ def test_redrive_finds_its_dead_letters_while_others_come_and_go(queue: Queue):
         for message in messages:
             message.reject("meant")
     odd = [str(number) for number in range(1, COUNT, 2)]
-    told: list[Redriven] = []
-    at_once(lambda: queue.dead.requeue(odd), lambda: told.append(queue.dead.redrive(reason="meant")))
-    assert told[0].moved == len(meant)
+    calls: list[Redriven] = []
+    at_once(lambda: queue.dead.requeue(odd), lambda: calls.append(queue.dead.redrive(reason="meant")))
+    assert calls[0].moved == len(meant)
     assert {letter.reason for letter in queue.dead.list(COUNT)} == {"first"}
     assert examine(queue).errors == []
 

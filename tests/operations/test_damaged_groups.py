@@ -117,6 +117,69 @@ def test_results_of_a_group_whose_list_of_members_is_lost_are_refused(queue: Que
         list(group.results())
 
 
+@pytest.mark.parametrize("names", [(), ("rosters",), ("groups",), ("groups", "rosters")], ids="-".join)
+def test_group_of_which_memberships_are_left_can_be_cancelled(
+    queue: Queue, redis_client: redis.Redis, names: tuple[str, ...]
+):
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], Outgoing(3, id="t"), id="g")
+    queue.send_group([Outgoing(1, id="other")], Outgoing(3, id="then"), id="h")
+    for name in names:
+        delete(redis_client, name, "g")
+    assert queue.cancel_group("g") == 3
+    assert queue.cancel_group("g") == 0
+    assert {each: getattr(queue.get(each), "state", None) for each in ("a", "b", "t", "other", "then")} == {
+        "a": None, "b": None, "t": None, "other": "pending", "then": "held",
+    }  # fmt: skip
+    assert (queue.stats().cancelled, queue.stats().missing) == (3, 0)
+
+
+def test_running_member_of_a_group_without_a_list_of_its_members_is_not_retried(
+    queue: Queue, redis_client: redis.Redis
+):
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], id="g")
+    (message,) = queue.receive()
+    delete(redis_client, "rosters", "")
+    assert queue.cancel_group("g") == 1
+    message.nack()
+    assert queue.get("a") is None
+
+
+REPAIRED = {  # what was deleted: what the doctor says was wrong
+    ("pending", "b"): "1 member and 0 groups",
+    ("members", "b"): "1 member and 0 groups",
+    ("groups", "g"): "0 members and 1 group",
+}
+
+
+@pytest.mark.parametrize(("name", "field"), REPAIRED)
+def test_doctor_mends_groups_at_once_and_says_how_many(
+    queue: Queue, redis_client: redis.Redis, now: list[float], name: str, field: str
+):
+    queue.send_group([Outgoing(1, id="a"), Outgoing(2, id="b", delay=600)], Outgoing(3, id="t"), id="g")
+    sweep(queue, now)  # so that consumers rest for half a minute
+    delete(redis_client, name, field)
+    report = examine(queue, repair=True)
+    (found,) = [each for each in report.findings if each.kind == "group"]
+    assert (found.repaired, report.healthy) == (True, True)
+    assert f"what was stored of {REPAIRED[name, field]} was wrong: corrected" in str(found)
+    assert [each for each in examine(queue, repair=True).findings if each.kind == "group"] == []
+    queue.ack(queue.receive())
+    now[0] += 600_000
+    queue.ack([each for each in queue.receive() if each.id == "b"])
+    sweep(queue, now)
+    assert getattr(queue.get("t"), "state", None) in ("pending", "unack")
+
+
+def test_doctor_mends_many_groups_in_pages(queue: Queue, redis_client: redis.Redis):
+    for number in range(250):
+        queue.send_group([Outgoing(1, id=f"{number}-{each}") for each in "ab"], id=f"g{number}")
+    for number in range(250):
+        delete(redis_client, "members", f"{number}-a")
+    (found,) = [each for each in examine(queue, repair=True).findings if each.kind == "group"]
+    assert "what was stored of 250 members and 0 groups was wrong" in str(found)
+    assert redis_client.hlen("delayq:{jobs}:members") == 500
+
+
 LOST = [("members", "groups"), ("groups", "rosters"), ("members", "rosters"), ("members", "groups", "rosters")]
 
 

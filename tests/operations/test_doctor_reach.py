@@ -77,8 +77,8 @@ def test_queue_is_examined_even_if_server_settings_are_not_readable(redis_client
     with redis_server.client(username="worker", password="") as client:
         report = examine(Queue("jobs", redis=client))
     assert report.findings == []
-    told = {name for name in ServerHealth.__slots__ if getattr(report.servers[0], name) is not None}
-    assert told == {"clock_offset"}
+    found = {name for name in ServerHealth.__slots__ if getattr(report.servers[0], name) is not None}
+    assert found == {"clock_offset"}
     redis_client.acl_deluser("worker")
 
 

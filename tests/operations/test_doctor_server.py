@@ -94,6 +94,6 @@ def test_clock_error_excludes_the_time_that_the_answer_took(
     steps = ask(QueueCommands(QueueKeys("delayq", "jobs"), str))
     next(steps)
     replies: list[Any] = [{}, (int(there), round(there % 1 * 1_000_000)), {}, {}]
-    with pytest.raises(StopIteration) as told:
+    with pytest.raises(StopIteration) as raised:
         steps.send(replies)
-    assert told.value.value.clock_offset == offset
+    assert raised.value.value.clock_offset == offset

@@ -214,8 +214,8 @@ def test_lost_lease_is_recorded_once_with_several_consumers(any_server: RedisSer
         assert eventually(lambda: queue.stats().acked == 1)
         for consumer in consumers:
             consumer.stop()
-        told = [(entry["event"], entry["attempt"]) for entry in bookkeeping.entries(queue)]
-        assert told == [
+        found = [(entry["event"], entry["attempt"]) for entry in bookkeeping.entries(queue)]
+        assert found == [
             ("sent", ""),
             ("promoted", ""),
             ("delivered", "1"),

@@ -50,10 +50,10 @@ def test_events_of_a_call_share_entries_and_are_read_one_by_one(queue: Queue):
     assert bookkeeping.check(queue) == dict.fromkeys(("sent", "promoted", "delivered", "acked"), 250)
     assert entries(queue) < 100
     assert queue.events.length() == 1000
-    told = queue.history("m7")
-    assert [each.event for each in told] == ["sent", "promoted", "delivered", "acked"]
-    assert [each.attempt for each in told] == [None, None, 1, 1]
-    assert [each.late is not None for each in told] == [False, True, True, False]
+    found = queue.history("m7")
+    assert [each.event for each in found] == ["sent", "promoted", "delivered", "acked"]
+    assert [each.attempt for each in found] == [None, None, 1, 1]
+    assert [each.late is not None for each in found] == [False, True, True, False]
     assert queue.history("m") == []
 
 

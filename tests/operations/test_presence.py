@@ -17,9 +17,10 @@ from delayq.protocol.operation import Operation
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> QueueContext:
     """The context of a recorded queue, whose consumers send a heartbeat once an hour."""
-    monkeypatch.setattr(QueueContext, "is_recorded", True)
     monkeypatch.setattr(presence_module, "SECONDS", 3600.0)
-    return QueueContext("jobs", "delayq", 1, Settings())
+    context = QueueContext("jobs", "delayq", 1, Settings())
+    context.is_recorded = True
+    return context
 
 
 @pytest.fixture
@@ -120,13 +121,14 @@ def test_unrecorded_queue_gets_no_heartbeat():
 
 def test_opening_the_queue_does_not_count_as_an_answer(monkeypatch: pytest.MonkeyPatch):
     opened = iter([False, True, True, True])
-    monkeypatch.setattr(QueueContext, "is_recorded", property(lambda _: next(opened)))
+    answers = property(lambda _: next(opened), lambda *_: None)
+    monkeypatch.setattr(QueueContext, "is_recorded", answers, raising=False)
     presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
     trips = run(presence.beside(operation([], 2)), ["recorded"], ["b"])
     assert trips == [["call 0"], ["call 1"]]
 
 
-def told(calls: list[Command[Any]]) -> dict[str, int]:
+def carried(calls: list[Command[Any]]) -> dict[str, int]:
     """The handler times that a heartbeat carries, by their fields in the queue's statistics."""
     (note,) = (each for each in calls if each.script and each.script.name in ("heartbeat", "deregister"))
     keys = int(note.args[0])
@@ -137,7 +139,7 @@ def told(calls: list[Command[Any]]) -> dict[str, int]:
 def note(presence: Presence, *replies: Any) -> dict[str, int]:
     """Send a heartbeat, answer it, and return the handler times that it carried."""
     steps = presence.beside(operation([]))
-    handed = told(next(steps))
+    handed = carried(next(steps))
     with pytest.raises(StopIteration):
         steps.send(["own", *replies])
     return handed
@@ -172,7 +174,7 @@ def test_leaving_consumer_sends_its_remaining_handler_times(context: QueueContex
     note(presence, 0, 0)
     times[0] += 1
     steps = presence.leave()
-    assert told(next(steps)) == {"took:0": 1}
+    assert carried(next(steps)) == {"took:0": 1}
     with pytest.raises(StopIteration):
         steps.send([1])
 
@@ -183,7 +185,7 @@ def test_consumer_without_heartbeat_or_handler_times_need_not_leave(context: Que
 
 def test_consumer_without_a_heartbeat_still_sends_its_handler_times(context: QueueContext):
     (calls,) = [next(noting(context, 0, 2).leave())]
-    assert (asked(calls), told(calls)) == (["deregister"], {"took:1": 2})
+    assert (asked(calls), carried(calls)) == (["deregister"], {"took:1": 2})
 
 
 @pytest.mark.usefixtures("at_once")

@@ -180,8 +180,8 @@ def test_batch_over_its_time_limit_is_logged_with_its_messages(queue: Queue, run
             may_end.set()
         assert eventually(lambda: queue.stats().acked == 5)
         assert eventually(lambda: any(line["event"] == "handler ended after its time limit" for line in lines))
-    told = [line for line in lines if line["event"] == "handler exceeded its time limit"]
-    assert [(line["messages"], line["ids"]) for line in told] == [(5, ["0", "1", "2"])]
+    logged = [line for line in lines if line["event"] == "handler exceeded its time limit"]
+    assert [(line["messages"], line["ids"]) for line in logged] == [(5, ["0", "1", "2"])]
 
 
 def test_message_with_an_expired_lease_is_left_out_of_its_batch() -> None:

@@ -194,8 +194,8 @@ def test_result_of_a_handler_in_a_process_settles_its_message(queue: Queue, drai
         info = queue.get(payload)
         assert (info and info.state) == state, payload
         if info is not None and error is not None:
-            told = info.reason if payload == "reject" else info.error
-            assert re.fullmatch(error, told or ""), (payload, told)
+            reason = info.reason if payload == "reject" else info.error
+            assert re.fullmatch(error, reason or ""), (payload, reason)
     stats = queue.stats()
     assert (stats.acked, stats.nacked, stats.retry, stats.dead) == (7, 2, 2, 6)
     assert stats.missing == stats.unack == 0

@@ -213,12 +213,12 @@ def test_only_threads_that_send_to_an_unavailable_shard_get_an_error(
     gate.open()
     assert first.result(120).created
     for message_id, send in sends.items():
-        told = outcome(send)
+        result = outcome(send)
         if shard_of(message_id, 2) == 0:
-            assert isinstance(told, SentMessage), f"{message_id} got another's error: {told}"
+            assert isinstance(result, SentMessage), f"{message_id} got another's error: {result}"
         else:
-            assert isinstance(told, ServerError)
-            assert "WRONGTYPE" in str(told)
+            assert isinstance(result, ServerError)
+            assert "WRONGTYPE" in str(result)
 
 
 @pytest.mark.full
@@ -405,8 +405,8 @@ def test_tasks_fill_a_queue_exactly(redis_server: RedisServer) -> None:
             sends = [queue.send(n, id=f"m{n}") for n in range(200)]
             return await asyncio.gather(*sends, return_exceptions=True)
 
-    told = asyncio.run(send_all())
-    assert sum(isinstance(each, SentMessage) for each in told) == 50
-    assert [each.ids for each in told if isinstance(each, QueueFull)] == [
-        [f"m{n}"] for n, each in enumerate(told) if not isinstance(each, SentMessage)
+    found = asyncio.run(send_all())
+    assert sum(isinstance(each, SentMessage) for each in found) == 50
+    assert [each.ids for each in found if isinstance(each, QueueFull)] == [
+        [f"m{n}"] for n, each in enumerate(found) if not isinstance(each, SentMessage)
     ]

@@ -35,8 +35,8 @@ def test_handler_over_its_time_limit_is_logged_while_it_runs(queue: Queue) -> No
         consumer.start()
         try:
             assert eventually(lambda: consumer.overran == 1)
-            told = [line for line in lines if line["event"] == RUNS_OVER]
-            assert [(line["id"], line["attempt"], line["timeout"]) for line in told] == [("slow", 1, 0.05)]
+            logged = [line for line in lines if line["event"] == RUNS_OVER]
+            assert [(line["id"], line["attempt"], line["timeout"]) for line in logged] == [("slow", 1, 0.05)]
             assert queue.stats().unack == 1
         finally:
             may_end.set()
@@ -76,8 +76,8 @@ def test_timeout_of_the_message_overrides_a_longer_one_of_the_consumer(queue: Qu
         finally:
             may_end.set()
             consumer.stop()
-    told = [(line["event"], line["id"], line["timeout"]) for line in lines if "timeout" in line]
-    assert told == [(RUNS_OVER, "short", 0.05), (ENDED, "short", 0.05)]
+    logged = [(line["event"], line["id"], line["timeout"]) for line in lines if "timeout" in line]
+    assert logged == [(RUNS_OVER, "short", 0.05), (ENDED, "short", 0.05)]
     assert consumer.overran == 1
 
 

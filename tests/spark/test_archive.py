@@ -121,12 +121,12 @@ def test_following_run_archives_new_entries_until_it_is_stopped(
     known = record(redis_client, 4)
     stored: list[StoredBatch] = []
     stop = threading.Event()
-    told = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
+    fields = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
 
     def tell(batch: StoredBatch) -> None:
         stored.append(batch)
         if len(stored) == 1:
-            entry = append(redis_client, "order-42", "delivered", AT, shards=2, **told)
+            entry = append(redis_client, "order-42", "delivered", AT, shards=2, **fields)
             known.append(named(shard_of("order-42", 2), entry))
         else:
             stop.set()

@@ -102,7 +102,7 @@ FAR = 1_893_456_000_000  # milliseconds: the year 2030
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad", "told"),
+    ("kind", "bad", "expected"),
     [
         (
             pa.struct([("at", pa.timestamp("us", "UTC"))]),
@@ -121,12 +121,12 @@ FAR = 1_893_456_000_000  # milliseconds: the year 2030
         (pa.list_(pa.float32()), [float("-inf")], r"payload\[\] is -inf, which JSON cannot hold"),
     ],
 )
-def test_unsendable_value_is_named_and_the_others_stay_readable(kind: pa.DataType, bad: Any, told: str):
+def test_unsendable_value_is_named_and_the_others_stay_readable(kind: pa.DataType, bad: Any, expected: str):
     array = pa.array([None, bad], kind)
     read = Column(array, lambda part: documents(part, from_arrow_type(kind), "payload"))
     assert read.values == [None, None]
     assert list(read.errors) == [1]
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=expected):
         raise read.errors[1]
 
 

@@ -75,9 +75,9 @@ def test_killed_executor_and_speculative_task_lose_nothing_duplicate_nothing_and
         letters = {message.id: message.payload for message in queue.peek(limit=held_write.ROWS)}
         assert letters == {f"reminder-{n}": held_write.letter(n) for n in range(held_write.ROWS)}
 
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert Path(told["delayq"]).is_relative_to(tmp_path / "delayq.zip")
-    assert (told["spark.app.name"], told["spark.sql.shuffle.partitions"]) == ("reminders", "3")
+    document = json.loads((tmp_path / "told.json").read_text())
+    assert Path(document["delayq"]).is_relative_to(tmp_path / "delayq.zip")
+    assert (document["spark.app.name"], document["spark.sql.shuffle.partitions"]) == ("reminders", "3")
 
     folders = (tmp_path, cluster.folder)
     written = {path: data for each in folders for path, data in found_in(each) if path != tmp_path / "url"}

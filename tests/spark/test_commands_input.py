@@ -45,7 +45,7 @@ def make_archive(*queues: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("hydrate --lake typo --horizon 2h", "the lake 'typo' does not exist"),
         ("report --archive typo --to page", "the archive 'typo' does not exist"),
@@ -62,12 +62,12 @@ def make_archive(*queues: str) -> None:
         ("archive --compact --to archive --skip-lost", "--skip-lost needs QUEUE or --all"),
     ],
 )
-def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: Path, words: str, told: str):
+def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: Path, words: str, expected: str):
     make_archive("jobs", "emails")
     (tmp_path / "lake").mkdir()
     result = invoke(*words.split())
     *_, last = result.stderr.splitlines()  # after a warning about a server that keeps nothing on disk
-    assert (result.exit_code, last.startswith("delayq: "), told in last) == (2, True, True), result.output
+    assert (result.exit_code, last.startswith("delayq: "), expected in last) == (2, True, True), result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "lake"]
 
 

@@ -100,8 +100,8 @@ def test_following_report_exits_cleanly_when_stopped_and_can_be_resumed(
         return bool(pq.read_metadata(minutes).num_rows == 2)
 
     with stopped(has_two_minutes):
-        told = invoke("report", "jobs", "--to", "page", "--follow", "--json")
-    assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 20), told.output
+        result = invoke("report", "jobs", "--to", "page", "--follow", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["sent"]) == (0, 20), result.output
     assert pq.read_table(page / "figures" / "queues.parquet")["sent"].to_pylist() == [20]
     record(redis_client, 10, 3)
     figures = follow(spark, RedisOptions(redis_server.url), ["jobs"], str(page), until_now=True)
@@ -115,5 +115,5 @@ def test_report_covers_the_given_time_range(invoke: Invoke, redis_client: redis.
     nothing = invoke("report", "jobs", "--to", "page", "--since", "2025-11-22T00:00Z")
     assert (nothing.exit_code, nothing.stdout) == (0, "see page/report.html\n"), nothing.output
     since, until = ("2025-11-21T12:01Z", "2025-11-21T13:03+01:00")
-    told = invoke("report", "jobs", "--to", "page", "--since", since, "--until", until, "--json")
-    assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 11 + 12), told.output
+    result = invoke("report", "jobs", "--to", "page", "--since", since, "--until", until, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["sent"]) == (0, 11 + 12), result.output

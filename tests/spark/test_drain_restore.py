@@ -65,10 +65,10 @@ def test_restored_queue_is_the_same_with_other_server_shards_and_name(
     with Queue("emails", url=redis_server.url, shards=2) as queue:
         fill(queue)
         before = stored(queue)
-        told = drain(spark, server, "emails", folder)
+        report = drain(spark, server, "emails", folder)
         assert stored(queue) == before
-    assert told.manifest.rows == {"pending": 25, "ready": 4, "retry": 4, "dead": 7}
-    assert (told.manifest.shards, str(told.manifest.server)[:3]) == (2, redis_server.version)
+    assert report.manifest.rows == {"pending": 25, "ready": 4, "retry": 4, "dead": 7}
+    assert (report.manifest.shards, str(report.manifest.server)[:3]) == (2, redis_server.version)
     assert {row["id"] for row in rows(folder)} == set(before)
     done = restore(spark, folder, RedisOptions(own_server.url), "letters", shards=3)
     assert (done.restored, done.existing) == (40, 0)
@@ -87,8 +87,8 @@ def test_drain_with_remove_leaves_nothing_and_restored_messages_are_handled_as_b
     queue.send(b"\x00raw", id="fresh")
     queue.schedules.add("nightly", "@daily", 1)
     queue.pause()
-    told = drain(spark, server, "emails", folder, remove=True)
-    assert (told.removed, told.left) == (3, 0)
+    report = drain(spark, server, "emails", folder, remove=True)
+    assert (report.removed, report.left) == (3, 0)
     assert queue.schedules.list() == []
     assert stored(queue) == {}
     restore(spark, folder, server, resume=True)
@@ -113,11 +113,11 @@ def test_schedules_and_limits_are_restored_too(
         queue.schedules.pause("s0")
         queue.pause()
         before = queue.schedules.list()
-        told = drain(spark, server, "emails", folder)
-    assert told.manifest.schedules == 8
+        report = drain(spark, server, "emails", folder)
+    assert report.manifest.schedules == 8
     restore(spark, folder, server, "same")
     with Queue("same", url=redis_server.url) as same:
-        assert same.configuration() == told.manifest.configuration
+        assert same.configuration() == report.manifest.configuration
         assert same.schedules.list() == [msgspec.structs.replace(each, queue="same") for each in before]
         assert_whole(same)
     with pytest.raises(InvalidInput, match="takes no rate, concurrency or length"):
@@ -200,8 +200,8 @@ def test_unacked_messages_drained_live_are_restored_as_lost_deliveries(
     queue.send("y", id="b")
     lease_ends = {message.id: message.lease_until for message in queue.receive(2)}
     queue.cancel("b")
-    told = drain(spark, server, "emails", folder, live=True)
-    assert (told.manifest.live, told.manifest.rows) == (True, {"unack": 2})
+    report = drain(spark, server, "emails", folder, live=True)
+    assert (report.manifest.live, report.manifest.rows) == (True, {"unack": 2})
     assert restore(spark, folder, server, "again").restored == 1
     with Queue("again", url=queue_url(queue)) as again:
         (info,) = again.peek("retry")
@@ -265,8 +265,8 @@ def drained(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 
 
 def test_empty_queue_can_be_drained_and_restored(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str):
-    told = drained(spark, server, queue, folder, 0)
-    assert (told.manifest.rows, told.manifest.checksum) == ({}, "0")
+    report = drained(spark, server, queue, folder, 0)
+    assert (report.manifest.rows, report.manifest.checksum) == ({}, "0")
     assert restore(spark, folder, server, "again").restored == 0
 
 

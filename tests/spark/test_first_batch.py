@@ -113,8 +113,8 @@ def test_archive_reports_entries_dropped_since_its_first_run_was_killed(
         with pytest.raises(DataLost, match=r"6 of the entries .* were trimmed before they were read\. The remaining"):
             archive(spark, server, ["jobs"], path)
     assert entries(tmp_path) == []
-    told: list[Loss] = []
-    archive(spark, server, ["jobs"], path, skip_lost=True, tell_loss=told.append)
-    assert told == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
-    assert seen(tmp_path, "lost") == [told[0]._asdict()]
+    calls: list[Loss] = []
+    archive(spark, server, ["jobs"], path, skip_lost=True, tell_loss=calls.append)
+    assert calls == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
+    assert seen(tmp_path, "lost") == [calls[0]._asdict()]
     assert entries(tmp_path) == [named(0, entry) for entry in added[6:]]

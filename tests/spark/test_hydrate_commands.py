@@ -57,8 +57,8 @@ def test_examples_run_as_printed_and_report_what_they_did(invoke: Invoke, tmp_pa
     hydrated = invoke(*example(invoke, "pipeline", "hydrate"))
     assert hydrated.exit_code == 0, hydrated.stderr
     assert hydrated.stdout == "0 messages loaded from 0 files\n"
-    told = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "366d", "--json")
-    document = json.loads(told.stdout)
+    result = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "366d", "--json")
+    document = json.loads(result.stdout)
     assert {name: document[name] for name in ("rows", "sent", "existing")} == {"rows": 1, "sent": 1, "existing": 0}
     (file,) = document["files"]
     assert (file["queue"], file["sent"]) == ("reminders", 1)
@@ -71,9 +71,9 @@ def test_exit_code_is_1_if_rows_were_rejected_or_a_file_was_changed(invoke: Invo
     path = str(tmp_path / "rows.json")
     words = ["pipeline", "defer", "jobs", path, "--lake", "lake", "--run", "r"]
     columns = ["--map", "payload=text", "--map", "delay=CAST(`in` AS DOUBLE)"]
-    told = invoke(*words, *columns, "--rejects", "rejects", "--json")
-    assert told.exit_code == 1, told.stderr
-    document = json.loads(told.stdout)
+    result = invoke(*words, *columns, "--rejects", "rejects", "--json")
+    assert result.exit_code == 1, result.stderr
+    document = json.loads(result.stdout)
     assert document == {
         "queue": "jobs", "table": path, "run": "r", "deferred": 1, "repeated": 0, "rejected": 1, "hours": 1, "files": 1,
     }  # fmt: skip
@@ -97,7 +97,7 @@ def table(folder: Path, *rows: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "told"),
+    ("name", "words", "expected"),
     [
         ("nowhere.json", [], "the table 'nowhere.json'"),
         ("rows.json", ["--map", "payload=texd"], "the expression for payload 'texd'.*The table has delay, text"),
@@ -105,12 +105,12 @@ def table(folder: Path, *rows: dict[str, Any]) -> str:
     ],
 )
 def test_missing_table_or_column_is_reported_in_one_line(
-    invoke: Invoke, tmp_path: Path, name: str, words: list[str], told: str
+    invoke: Invoke, tmp_path: Path, name: str, words: list[str], expected: str
 ):
     table(tmp_path, {"text": "x", "delay": 60})
     result = invoke("pipeline", "defer", "jobs", name, "--lake", "lake", *words)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
-    assert re.search(told, result.stderr)
+    assert re.search(expected, result.stderr)
     assert not (tmp_path / "lake").exists()
 
 
@@ -127,9 +127,9 @@ def test_refused_row_is_reported_in_one_line(invoke: Invoke, tmp_path: Path):
 
 def test_dry_run_reports_what_would_be_deferred_and_changes_nothing(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x"}, {"payload": None})
-    told = invoke("pipeline", "defer", "jobs", path, "--delay", "365d", "--lake", "lake", "--dry-run")
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert told.stdout.startswith("would send 1 message; cannot send 1\n  1 × payload is null\ndue from ")
+    result = invoke("pipeline", "defer", "jobs", path, "--delay", "365d", "--lake", "lake", "--dry-run")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("would send 1 message; cannot send 1\n  1 × payload is null\ndue from ")
     assert not (tmp_path / "lake").exists()
 
 

@@ -48,8 +48,8 @@ def loaded(spark: SparkSession, server: RedisServer, lake: Path, clock: Clock, *
 def test_deferred_table_is_stored_by_hour_and_loaded_once(
     spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
 ):
-    told = defer(spark, table(spark), str(lake), "jobs", run="r").collect()
-    assert [(row["hour"], row["rows"]) for row in told] == [(f"2030-01-02T{hour}", 20) for hour in (12, 13, 14)]
+    report = defer(spark, table(spark), str(lake), "jobs", run="r").collect()
+    assert [(row["hour"], row["rows"]) for row in report] == [(f"2030-01-02T{hour}", 20) for hour in (12, 13, 14)]
     assert loaded(spark, redis_server, lake, clock)["rows"] == 0
     clock.later(DAY)
     assert loaded(spark, redis_server, lake, clock) == {
@@ -169,10 +169,10 @@ def test_lake_refuses_what_a_send_refuses(spark: SparkSession, lake: Path, tmp_p
     with pytest.raises(RowRefused, match="cannot be sent"):
         defer(spark, rows, str(lake), "jobs")
     assert files(lake) == []
-    told = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()
+    report = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()
     done = QueueFolder(str(lake), "jobs").run("r")
     assert done is not None
-    assert (sum(row["rows"] for row in told), done.rejected) == (7, 3)
+    assert (sum(row["rows"] for row in report), done.rejected) == (7, 3)
     reasons = [
         row["reason"]
         for path in files(tmp_path / "rejects")

@@ -102,9 +102,9 @@ def test_delivery_has_its_time_even_if_its_id_was_delivered_on_another_shard_sin
     ]
     for number, events in enumerate(batches):
         count(spark, table, number, events)
-    told = Figures.of(counted(spark, table)).minutes.toArrow().to_pylist()
+    rows = Figures.of(counted(spark, table)).minutes.toArrow().to_pylist()
     whole = report(spark, frame(spark, [each for events in batches for each in events])).minutes.toArrow().to_pylist()
-    assert told == whole[:1]
+    assert rows == whole[:1]
     took = {row["event"]: row["longest"] for row in seen(Path(table.path), TABLE)}
     assert took == {"delivered": None, "acked": 0.5, "nacked": 4.0}
 
@@ -115,8 +115,8 @@ def test_unfinished_delivery_is_remembered_for_a_week(spark: SparkSession, table
     assert waiting_for(table, 1) == ["b"]
     count(spark, table, 2, [event(name, WEEK + 72, id, attempt=1) for id, name in (("a", "acked"), ("b", "acked"))])
     count(spark, table, 3, [event("sent", WEEK + 200, "d")])
-    told = [(row["n"], row["longest"]) for row in seen(Path(table.path), TABLE) if row["event"] == "acked"]
-    assert sorted(told, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
+    found = [(row["n"], row["longest"]) for row in seen(Path(table.path), TABLE) if row["event"] == "acked"]
+    assert sorted(found, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
 
 
 def test_batch_without_the_state_of_the_previous_one_is_refused(spark: SparkSession, table: AppendTable):
@@ -167,10 +167,10 @@ def test_entries_dropped_before_they_were_counted_are_an_error_until_skipped(
         queue.events.trim(max_length=2, approximate=False)
     with pytest.raises(DataLost, match=r"6 of the entries .* The remaining entries can be counted with --skip-lost"):
         follow(spark, server, ["jobs"], path, until_now=True)
-    told: list[Loss] = []
-    follow(spark, server, ["jobs"], path, until_now=True, skip_lost=True, tell_loss=told.append)
-    assert told == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
-    assert seen(tmp_path, "lost") == [told[0]._asdict()]
+    calls: list[Loss] = []
+    follow(spark, server, ["jobs"], path, until_now=True, skip_lost=True, tell_loss=calls.append)
+    assert calls == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
+    assert seen(tmp_path, "lost") == [calls[0]._asdict()]
 
 
 def test_only_a_following_report_can_skip_losses():

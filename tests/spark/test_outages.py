@@ -80,9 +80,9 @@ def test_outage_is_waited_out_by_source_and_sink_with_one_warning_each(server: R
     assert wrote.summary.sent + wrote.summary.existing == 2 * ROWS
     assert len({row["id"] for row in events}) == len(events) > ROWS
     assert len(listed) > ROWS
-    told = [(line["what"], line["seconds"]) for line in logs if line["event"] == "redis unavailable, waiting"]
-    assert 3 <= len(told) <= 4
-    assert all(what == "queue mail" and 50 < seconds <= 60 for what, seconds in told)
+    logged = [(line["what"], line["seconds"]) for line in logs if line["event"] == "redis unavailable, waiting"]
+    assert 3 <= len(logged) <= 4
+    assert all(what == "queue mail" and 50 < seconds <= 60 for what, seconds in logged)
     with Queue("mail", url=server.url) as queue:
         assert queue.stats().sent == 2 * ROWS + 1 == len(list(queue.events.range(count=10**5)))
 

@@ -74,13 +74,13 @@ def fill(queue: Queue) -> None:
 
 def row_of(info: MessageInfo) -> dict[str, Any]:
     """Return what the row of a message should contain."""
-    told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body", "task")}
-    sent = told.pop("envelope")
-    del told["retries_used"], told["timeout"]  # derived from the deliveries and the envelope, which a row has
-    del told["member_of"], told["progress"]  # not among the columns
+    found = {field: getattr(info, field) for field in (*info.__struct_fields__, "body", "task")}
+    sent = found.pop("envelope")
+    del found["retries_used"], found["timeout"]  # derived from the deliveries and the envelope, which a row has
+    del found["member_of"], found["progress"]  # not among the columns
     headers = None if info.headers is None else (AS_TEXT | {"none": None} if info.headers else {})
     payload = sent.body.decode() if sent is not None and sent.kind else None
-    return told | {"headers": headers, "payload": payload}
+    return found | {"headers": headers, "payload": payload}
 
 
 def test_rows_hold_what_the_queue_reports_for_each_message(
@@ -378,7 +378,7 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         ({"read": "message"}, "'message': give one of messages, dead, stats, schedules"),
         ({"states": "pending,gone"}, "'gone': give any of pending"),
@@ -393,8 +393,8 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
         ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),
     ],
 )
-def test_invalid_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
-    with pytest.raises(InvalidInput, match=told) as refused:
+def test_invalid_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], expected: str):
+    with pytest.raises(InvalidInput, match=expected) as refused:
         reads.read(options | option)
     assert "secret" not in str(refused.value)
 
@@ -408,12 +408,12 @@ def test_spark_reads_all_messages(spark: SparkSession, queue: Queue, options: di
     fill(queue)
     frame = spark.read.format("delayq").options(**options, partitions="3").load()
     assert frame.rdd.getNumPartitions() == 3
-    told = {row["id"]: row for row in frame.collect()}
+    found = {row["id"]: row for row in frame.collect()}
     expected = {row["id"]: row for row in reads.read(options)}
-    assert {key: row["payload"] for key, row in told.items()} == {key: row["payload"] for key, row in expected.items()}
-    assert {key: row["headers"] for key, row in told.items()} == {key: row["headers"] for key, row in expected.items()}
-    assert {key: row["body"] for key, row in told.items()} == {key: row["body"] for key, row in expected.items()}
-    assert {key: row["due_at"] for key, row in told.items() if row["due_at"]} == {
+    assert {key: row["payload"] for key, row in found.items()} == {key: row["payload"] for key, row in expected.items()}
+    assert {key: row["headers"] for key, row in found.items()} == {key: row["headers"] for key, row in expected.items()}
+    assert {key: row["body"] for key, row in found.items()} == {key: row["body"] for key, row in expected.items()}
+    assert {key: row["due_at"] for key, row in found.items() if row["due_at"]} == {
         key: row["due_at"].replace(tzinfo=None) for key, row in expected.items() if row["due_at"]
     }
 

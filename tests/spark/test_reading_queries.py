@@ -85,6 +85,6 @@ def test_ledger_is_a_table_of_events(spark: SparkSession, redis_server: RedisSer
         queue.ack(queue.receive(20))
         frame = spark.read.format("delayq").options(url=redis_server.url, events="mail", partitions="4").load()
         assert frame.rdd.getNumPartitions() == 4
-        told = {row["event"]: row["count"] for row in frame.groupBy("event").count().collect()}
+        found = {row["event"]: row["count"] for row in frame.groupBy("event").count().collect()}
         stats = queue.stats()
-    assert told == {"sent": 20, "promoted": 20, "delivered": stats.delivered, "acked": stats.acked}
+    assert found == {"sent": 20, "promoted": 20, "delivered": stats.delivered, "acked": stats.acked}

@@ -446,7 +446,7 @@ def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: St
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         ({"start": "soon"}, "'soon': give earliest, latest, the id of an entry, or a time"),
         ({"start": "latest"}, "is empty"),
@@ -457,21 +457,21 @@ def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: St
         ({"topic": "orders"}, "events and topic to read"),
     ],
 )
-def test_invalid_batch_option_is_named_with_its_remedy(ledger: dict[str, str], option: dict[str, str], told: str):
-    with pytest.raises(InvalidInput, match=told):
+def test_invalid_batch_option_is_named_with_its_remedy(ledger: dict[str, str], option: dict[str, str], expected: str):
+    with pytest.raises(InvalidInput, match=expected):
         reads.read(ledger | option)
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "expected"),
     [
         ({"end": "latest"}, '"end" for a stream of topic'),
         ({"maxEntriesPerTrigger": "0"}, "'0': give a whole number from 1"),
         ({"failOnDataLoss": "maybe"}, "'maybe': give true or false"),
     ],
 )
-def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
-    with pytest.raises(InvalidInput, match=told):
+def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], expected: str):
+    with pytest.raises(InvalidInput, match=expected):
         follow(options, **option)
 
 

@@ -54,8 +54,8 @@ def pending(queue: Queue) -> dict[str, Any]:
 def test_dead_letters_that_match_the_condition_are_redriven(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "read timeout", a={"n": 1}, b=b"\xff")
     bury(queue, "no such user", c=1)
-    told = redrive(spark, server, "emails", "error LIKE '%timeout%' AND attempts = 1", delay=60)
-    assert (told.chosen, told.sent, told.gone, told.failed) == (2, 2, 0, 0)
+    report = redrive(spark, server, "emails", "error LIKE '%timeout%' AND attempts = 1", delay=60)
+    assert (report.chosen, report.sent, report.gone, report.failed) == (2, 2, 0, 0)
     assert pending(queue) == {"a": {"n": 1}, "b": b"\xff"}
     assert dead(queue) == ["c"]
     assert queue.stats().requeued == 2
@@ -86,9 +86,9 @@ def mend(letter: dict[str, Any]) -> dict[str, Any] | None:
 def test_function_edits_each_dead_letter_before_its_redrive(spark: SparkSession, server: RedisOptions, queue: Queue):
     plain = dict.fromkeys(("headers", "both", "same", "none", "large", "fails", "unknown"), "old")
     bury(queue, "broken", json={"to": "a"}, raw=b"\xff", **plain)
-    told = redrive(spark, server, "emails", "reason = 'failed'", mend)
-    assert (told.sent, told.failed) == (6, 3), told
-    assert sorted(reason.partition(":")[0] for reason in told.reasons) == [
+    report = redrive(spark, server, "emails", "reason = 'failed'", mend)
+    assert (report.sent, report.failed) == (6, 3), report
+    assert sorted(reason.partition(":")[0] for reason in report.reasons) == [
         "KeyError",
         "ValueError",
         "the payload takes 2000000 bytes",
@@ -118,9 +118,9 @@ def test_edit_neither_changes_nor_adds_headers_of_delayq(spark: SparkSession, se
     queue.send("x", id="fake", headers={"h": "x"})
     for message in queue.receive():
         message.reject("failed")
-    told = redrive(spark, server, "emails", "headers['delayq-schedule'] IS NULL", add_tenant)
-    assert (told.sent, told.failed) == (1, 1)
-    assert "header 'delayq-slot' is reserved" in str(told.reasons)
+    report = redrive(spark, server, "emails", "headers['delayq-schedule'] IS NULL", add_tenant)
+    assert (report.sent, report.failed) == (1, 1)
+    assert "header 'delayq-slot' is reserved" in str(report.reasons)
     assert [each.headers for each in queue.peek("pending", 10) if each.slot is None] == [{"h": "x", "tenant": "acme"}]
     assert {each.schedule for each in queue.peek("pending", 10)} == {"tick"}
     assert dead(queue) == ["fake"]
@@ -144,9 +144,9 @@ def hostile(letter: dict[str, Any]) -> dict[str, Any] | None:
 
 def test_failing_edit_does_not_hold_up_others(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "broken", **dict.fromkeys(("a", "exits", "m", "name", "silent", "surrogate", "value", "z"), "old"))
-    told = redrive(spark, server, "emails", edit=hostile)
-    assert (told.sent, told.failed) == (3, 5), told
-    assert {"SystemExit: 3", "Silent", "ValueError: no file caf\\udce9"} <= told.reasons.keys()
+    report = redrive(spark, server, "emails", edit=hostile)
+    assert (report.sent, report.failed) == (3, 5), report
+    assert {"SystemExit: 3", "Silent", "ValueError: no file caf\\udce9"} <= report.reasons.keys()
     assert dead(queue) == ["exits", "name", "silent", "surrogate", "value"]
     assert_whole(queue)
 
@@ -167,8 +167,8 @@ def test_dead_letter_that_died_again_after_it_was_read_is_left_alone(
                     message.reject("failed", error="second") if message.id == "a" else message.release()
         return {"payload": "too late"}
 
-    told = redrive(spark, server, "emails", edit=meanwhile)
-    assert (told.sent, told.gone) == (1, 1)
+    report = redrive(spark, server, "emails", edit=meanwhile)
+    assert (report.sent, report.gone) == (1, 1)
     (left,) = queue.dead.list()
     assert (left.id, left.payload, left.error) == ("a", 1, "second")
     assert_whole(queue)
@@ -192,10 +192,10 @@ def test_task_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
     bury(queue, "broken", **{f"m{n:03}": n for n in range(300)})
     flag = tmp_path / "kill"
     flag.touch()
-    told = redrive(spark, server, "emails", edit=kill_once(flag), rate=100_000)
+    report = redrive(spark, server, "emails", edit=kill_once(flag), rate=100_000)
     assert not flag.exists()
-    assert (told.gone, told.failed) == (0, 0)
-    assert 0 < told.sent < 300  # not counting those that the killed task had sent
+    assert (report.gone, report.failed) == (0, 0)
+    assert 0 < report.sent < 300  # not counting those that the killed task had sent
     assert pending(queue) == {f"m{n:03}": -n for n in range(300)}
     assert queue.stats().requeued == 300
     assert_whole(queue)
@@ -255,5 +255,5 @@ def test_command_counts_and_redrives(
     assert pending(queue) == {"a": "new"}
     wrong = invoke(main, ["pipeline", "redrive", "emails", "--where", "nothing > 1"])
     assert (wrong.exit_code, "the condition 'nothing > 1'" in wrong.stderr) == (2, True)
-    told = json.loads(invoke(main, ["pipeline", "redrive", "emails", "--json"]).stdout)
-    assert told == {"queue": "emails", "chosen": 1, "sent": 1, "gone": 0, "failed": 0, "reasons": {}}
+    document = json.loads(invoke(main, ["pipeline", "redrive", "emails", "--json"]).stdout)
+    assert document == {"queue": "emails", "chosen": 1, "sent": 1, "gone": 0, "failed": 0, "reasons": {}}

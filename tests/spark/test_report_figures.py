@@ -90,10 +90,10 @@ def test_part_of_the_events_has_the_same_times_as_the_whole(spark: SparkSession)
 
 
 def test_attempts_show_the_share_of_acks_of_each(story: Figures):
-    told = [
+    found = [
         (row["attempt"], row["delivered"], row["acked"], row["share"], row["reached"]) for row in rows(story.attempts)
     ]
-    assert told == [(1, 2, 0, 0.0, 0.0), (2, 1, 0, 0.0, 0.0), (3, 3, 1, 0.5, 0.5)]
+    assert found == [(1, 2, 0, 0.0, 0.0), (2, 1, 0, 0.0, 0.0), (3, 3, 1, 0.5, 0.5)]
 
 
 def test_deaths_are_grouped_by_their_common_error_text(deaths: Figures):
@@ -104,8 +104,8 @@ def test_deaths_are_grouped_by_their_common_error_text(deaths: Figures):
 
 def test_buckets_are_a_32nd_wide_and_do_not_cross_a_power_of_two(spark: SparkSession):
     edges = [value for power in range(42) for value in (2**power - 1, 2**power, 2**power + 1)]
-    told = spark.createDataFrame([(value,) for value in edges], "ms bigint")
-    for row in told.withColumns({"low": bucket_of(told.ms), "high": top_of(bucket_of(told.ms))}).collect():
+    found = spark.createDataFrame([(value,) for value in edges], "ms bigint")
+    for row in found.withColumns({"low": bucket_of(found.ms), "high": top_of(bucket_of(found.ms))}).collect():
         assert row.low <= row.ms <= row.high
         assert row.low.bit_length() == row.ms.bit_length() == row.high.bit_length()
         assert row.high - row.low <= row.low / 32

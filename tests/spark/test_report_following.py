@@ -57,13 +57,13 @@ def test_finished_minutes_have_the_figures_of_the_report(
 
     over = from_ms(AT + 5 * MINUTE)
     batch = report(spark, ledgers(spark, server, ["jobs"]))
-    told = [row for row in batch.minutes.toArrow().to_pylist() if row["minute"] < over]
-    assert told[0].pop("sent") == 11
+    rows = [row for row in batch.minutes.toArrow().to_pylist() if row["minute"] < over]
+    assert rows[0].pop("sent") == 11
     counted = figures_of(tmp_path)
     assert counted[0].pop("sent") == 10  # all except the late one
-    assert counted == told
-    assert [(row["late_p50"], row["late_max"]) for row in told] == [(0.065, 0.729)] * 5  # rounded to a 32nd, and exact
-    assert [(row["took_p50"], row["took_max"]) for row in told] == [(0.687, 0.899)] * 5
-    assert {row["minute"] for row in seen(tmp_path, "counts")} == {row["minute"] for row in told}
+    assert counted == rows
+    assert [(row["late_p50"], row["late_max"]) for row in rows] == [(0.065, 0.729)] * 5  # rounded to a 32nd, and exact
+    assert [(row["took_p50"], row["took_max"]) for row in rows] == [(0.687, 0.899)] * 5
+    assert {row["minute"] for row in seen(tmp_path, "counts")} == {row["minute"] for row in rows}
     assert [(row.error, row.deaths) for row in figures.deaths.collect()] == [("rejected: …", 10)]
     assert "rejected: …" in (tmp_path / "report.html").read_text()

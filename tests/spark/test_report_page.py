@@ -50,7 +50,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def figures(spark: SparkSession) -> Figures:
-    told = [
+    events = [
         event("sent", 0),
         event("delivered", 1, attempt=1, late=1.0),
         event("nacked", 3, attempt=1),
@@ -58,7 +58,7 @@ def figures(spark: SparkSession) -> Figures:
         event("died", 200.5, attempt=2, reason=EVIL),
         event("sent", 10, queue=EVIL),
     ]
-    return report(spark, frame(spark, told))
+    return report(spark, frame(spark, events))
 
 
 @pytest.fixture(scope="module")

@@ -99,9 +99,9 @@ def test_unsendable_rows_are_rejected(spark: SparkSession, server: RedisOptions,
     rejects = str(tmp_path / "rejects")
     columns = MAP | {"id": "coalesce(concat('row-', n), '')"}
     assert schedule(spark, path, server, "emails", columns, rejects=rejects) == Summary(sent=4, rejected=2)
-    told = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
-    assert told.keys() == {"row-9", ""}
-    assert "due_at" in told["row-9"]
+    found = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
+    assert found.keys() == {"row-9", ""}
+    assert "due_at" in found["row-9"]
     with pytest.raises(RowRefused, match=r"row \d .*cannot be sent: .*To put such rows aside: rejects=FOLDER$"):
         schedule(spark, path, server, "emails", columns)
 
@@ -115,19 +115,19 @@ def test_preview_counts_and_changes_nothing(
         people(1)[0] | {"t": T * 1000},
     ]
     before = redis_client.dbsize()
-    told = preview(spark, write(tmp_path, "jsonl", rows), server, "emails", MAP)
-    assert (told.sendable, told.refused, list(told.reasons.values())) == (90, 4, [3, 1])
-    assert "divide by 1000" in list(told.reasons)[1]
-    assert (told.earliest, told.latest) == (DUE, DUE + dt.timedelta(minutes=89))
-    assert told.hours == {DUE: 60, DUE + dt.timedelta(hours=1): 30}
+    report = preview(spark, write(tmp_path, "jsonl", rows), server, "emails", MAP)
+    assert (report.sendable, report.refused, list(report.reasons.values())) == (90, 4, [3, 1])
+    assert "divide by 1000" in list(report.reasons)[1]
+    assert (report.earliest, report.latest) == (DUE, DUE + dt.timedelta(minutes=89))
+    assert report.hours == {DUE: 60, DUE + dt.timedelta(hours=1): 30}
     assert redis_client.dbsize() == before
 
 
 @pytest.mark.parametrize("job", [schedule, preview])
 def test_empty_table_is_not_an_error(spark: SparkSession, server: RedisOptions, queue: Queue, job: Any):
     empty = spark.createDataFrame([], "payload string, due_at timestamp")
-    told = job(spark, empty, server, "emails")
-    assert (getattr(told, "sent", 0), getattr(told, "sendable", 0)) == (0, 0)
+    report = job(spark, empty, server, "emails")
+    assert (getattr(report, "sent", 0), getattr(report, "sendable", 0)) == (0, 0)
     assert queue.stats().sent == 0
 
 
@@ -232,8 +232,8 @@ def test_command_previews_and_sends(queue: Queue, redis_server: RedisServer, tmp
     assert (failed.exit_code, "cannot be sent" in failed.stderr) == (1, True)
     assert failed.stderr.endswith("To put such rows aside: --rejects FOLDER\n")
     done = invoke(main, [*command, "--rejects", str(tmp_path / "rejects"), "--json"])
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["sent"] + told["existing"], told["rejected"]) == (1, 3, 1)
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["sent"] + document["existing"], document["rejected"]) == (1, 3, 1)
     assert queue.stats().pending == 3
     wrong = invoke(main, ["pipeline", "schedule", "emails", path, "--map", "payload=nothing"])
     assert (wrong.exit_code, "The table has n, t, to" in wrong.stderr) == (2, True)

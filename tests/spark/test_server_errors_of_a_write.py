@@ -147,7 +147,7 @@ def letters(server: RedisServer, count: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize(("trouble", "kind"), TROUBLES[1:], ids=["read-only", "rights", "away"])
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [
         (
             lambda to: DeadLetterEditor(to, "jobs", None, 0, None),
@@ -166,7 +166,7 @@ def test_error_in_the_middle_of_a_job_says_what_is_done(
     trouble: Callable[[RedisServer], None],
     kind: type[ServerError],
     make: Callable[[RedisOptions], Any],
-    told: str,
+    expected: str,
 ) -> None:
     batch = letters(server, 400)
 
@@ -177,7 +177,7 @@ def test_error_in_the_middle_of_a_job_says_what_is_done(
 
     with pytest.raises(kind) as failed:
         list(make(RedisOptions(address(server), wait_for=0))(rows()))
-    assert told in str(failed.value)
+    assert expected in str(failed.value)
     assert PASSWORD not in str(failed.value)
 
 

@@ -56,15 +56,15 @@ def check_writes(spark: SparkSession, url: str, folder: Path) -> list[str]:
     rows = table(spark, [(f"m{n}", f"{n}", 0.0) for n in range(60)], "id string, payload string, delay double")
     with Queue("jobs", url=url, shards=6) as queue:
         assert queue.cancel(queue.send("x").id) == "cancelled"  # this records the number of shards
-        told = written(rows, url, folder)
-        assert told == {"queue": "jobs", "sent": 60, "existing": 0, "rejected": 0}
+        report = written(rows, url, folder)
+        assert report == {"queue": "jobs", "sent": 60, "existing": 0, "rejected": 0}
         taken = queue.receive(60)
         assert {message.id: message.payload for message in taken} == {f"m{n}": f"{n}" for n in range(60)}
         assert all(queue.ack(taken))
 
         more = rows.union(table(spark, [("new", "new", 0.0)], rows.schema.simpleString()))
-        told = written(more, url, folder)
-        assert (told["sent"], told["existing"]) == (1, 60)
+        report = written(more, url, folder)
+        assert (report["sent"], report["existing"]) == (1, 60)
         assert [message.id for message in queue.receive(60)] == ["new"]
         assert_whole(queue)
         return [scripts.keys.meta for scripts in queue._context.shards]

@@ -53,8 +53,8 @@ def test_format_needs_nothing_that_spark_40_lacks():
 
 def test_streams_on_an_old_spark_are_refused_with_the_version_they_need(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
-    told = "streams need Spark 4.2 or newer, but this is Spark 4.1.4"
-    with pytest.raises(InvalidInput, match=told):
+    expected = "streams need Spark 4.2 or newer, but this is Spark 4.1.4"
+    with pytest.raises(InvalidInput, match=expected):
         DelayqSource({"topic": "orders"}).streamReader(StructType())
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=expected):
         DelayqSource({"queue": "mail"}).streamWriter(StructType(), overwrite=False)

@@ -35,8 +35,8 @@ def test_rows_become_messages_with_everything_in_their_columns(
         "id string, payload string, due_at timestamp, headers map<string,string>, max_retries int, "
         "expires_at timestamp, timeout double"
     )
-    told = written(table(spark, rows, columns), redis_server.url, tmp_path)
-    assert told == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 0}
+    report = written(table(spark, rows, columns), redis_server.url, tmp_path)
+    assert report == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 0}
     with Queue("jobs", url=redis_server.url) as queue:
         first, second = queue.peek("pending")
         assert (first.id, first.payload, first.due_at) == ("a", "text", DUE)
@@ -133,11 +133,11 @@ def test_repeated_task_sends_no_row_without_an_id_twice(
     rows = spark.sparkContext.range(3000, numSlices=2).mapPartitions(stumble)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
     try:
-        told = written(spark.createDataFrame(rows, "payload string, delay int"), url, tmp_path)
+        report = written(spark.createDataFrame(rows, "payload string, delay int"), url, tmp_path)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert told["sent"] + told["existing"] == 3000
-    assert told["existing"] > 0
+    assert report["sent"] + report["existing"] == 3000
+    assert report["existing"] > 0
     with Queue("jobs", url=url) as queue:
         assert Counter(text.rstrip("x") for text in payloads(queue)) == Counter(str(n % 700) for n in range(3000))
         assert queue.stats().sent == 3000
@@ -185,14 +185,14 @@ def test_unsendable_rows_are_rejected_with_their_reasons(
         ("g" * 300, "x", 1.0, 1),
         (None, "x", 1.0, None),
     ]
-    told = written(
+    report = written(
         table(spark, rows, "id string, payload string, delay double, max_retries int"),
         redis_server.url,
         tmp_path,
         mode="PERMISSIVE",
         rejects=str(tmp_path / "rejects"),
     )
-    assert told == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 6}
+    assert report == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 6}
     rejects = {row["id"]: row["reason"] for row in pq.read_table(tmp_path / "rejects").to_pylist()}
     assert rejects["b"] == "payload is null"
     assert rejects["c"] == "delay is null"
@@ -211,14 +211,14 @@ def test_rows_with_headers_of_delayq_are_rejected(
     headers = {"a": {"k": "v"}, "b": {"k": "v", "delayq-slot": "1"}, "c": {"Delayq-": ""}}
     rows = [(message_id, "x", 1.0, given) for message_id, given in headers.items()]
     columns = "id string, payload string, delay double, headers map<string,string>"
-    told = written(
+    report = written(
         table(spark, rows, columns),
         redis_server.url,
         tmp_path,
         mode="PERMISSIVE",
         rejects=str(tmp_path / "rejects"),
     )
-    assert told == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
+    assert report == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
     reasons = [row["reason"] for row in pq.read_table(tmp_path / "rejects").to_pylist()]
     assert all("is reserved" in reason for reason in reasons)
 
@@ -234,8 +234,8 @@ def test_row_with_a_time_outside_python_s_range_is_rejected_and_can_be_fixed_and
         AS (id, payload, due_at, max_retries)
     """).coalesce(1)
     rejects = str(tmp_path / "rejects")
-    told = written(rows, redis_server.url, tmp_path, mode="PERMISSIVE", rejects=rejects)
-    assert told == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
+    report = written(rows, redis_server.url, tmp_path, mode="PERMISSIVE", rejects=rejects)
+    assert report == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
     aside = spark.read.parquet(rejects)
     reasons = {row["id"]: row["reason"] for row in aside.select("id", "reason").collect()}
     assert reasons["ms"].startswith("due_at is 1893456000000 seconds after 1970")
@@ -261,7 +261,7 @@ def test_unconvertible_row_fails_the_job_and_is_named_with_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad", "told"),
+    ("kind", "bad", "expected"),
     [
         (pa.map_(pa.string(), pa.int32()), [("k", 1), ("k", 2)], "payload has the same key more than once: 'k'"),
         (pa.struct([("n", pa.float64())]), {"n": float("nan")}, "payload.n is nan, which JSON cannot hold"),
@@ -269,7 +269,7 @@ def test_unconvertible_row_fails_the_job_and_is_named_with_the_remedy(
     ],
 )
 def test_payload_that_is_not_json_is_rejected_and_the_rows_around_it_are_sent(
-    redis_server: RedisServer, tmp_path: Path, kind: pa.DataType, bad: object, told: str
+    redis_server: RedisServer, tmp_path: Path, kind: pa.DataType, bad: object, expected: str
 ) -> None:
     rows = pa.table(
         {
@@ -283,7 +283,7 @@ def test_payload_that_is_not_json_is_rejected_and_the_rows_around_it_are_sent(
     with Queue("jobs", url=redis_server.url) as queue:
         assert [info.id for info in queue.peek("pending")] == ["a", "c"]
     (reject,) = pq.read_table(tmp_path, columns=["id", "partition", "row", "reason", "delay"]).to_pylist()
-    assert reject.pop("reason").startswith(told)
+    assert reject.pop("reason").startswith(expected)
     assert reject == {"id": "b", "partition": 0, "row": 1, "delay": 60}
 
 
@@ -291,7 +291,7 @@ UTC_TIME = pa.timestamp("us", "UTC")
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         ({"delay": pa.array([float("nan")])}, "delay nan is not 0 or more seconds"),
         ({"delay": pa.array([float("inf")])}, "delay inf is past the year 9999"),
@@ -308,13 +308,13 @@ UTC_TIME = pa.timestamp("us", "UTC")
     ],
 )
 def test_reason_of_a_rejected_row_names_its_column(
-    redis_server: RedisServer, tmp_path: Path, columns: dict[str, pa.Array], told: str
+    redis_server: RedisServer, tmp_path: Path, columns: dict[str, pa.Array], expected: str
 ) -> None:
     rows = pa.record_batch({"payload": ["x"]} | columns)
     options = {"url": redis_server.url, "queue": "jobs", "mode": "PERMISSIVE", "rejects": str(tmp_path)}
     Sink(options, from_arrow_schema(rows.schema)).write(iter([rows]))
     (reject,) = pq.read_table(tmp_path).to_pylist()
-    assert reject["reason"].startswith(told)
+    assert reject["reason"].startswith(expected)
 
 
 def test_column_names_ignore_case(redis_server: RedisServer) -> None:
@@ -368,7 +368,7 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "told"),
+    ("columns", "options", "expected"),
     [
         ("payload string, delay int, colour string", {}, "unknown column 'colour'; expected one of"),
         ("payload string", {}, "no column due_at or delay"),
@@ -398,11 +398,11 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
     ],
 )
 def test_invalid_table_or_option_is_refused_before_anything_is_sent(
-    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], told: str
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], expected: str
 ) -> None:
     """A sink is made when a write is planned, before any of its tasks starts."""
     schema = spark.createDataFrame([], columns).schema
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=expected):
         Sink({"url": f"unix://{tmp_path}/nobody", "queue": "jobs"} | options, schema)
 
 

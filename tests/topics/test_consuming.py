@@ -288,18 +288,18 @@ def test_second_signal_leaves_running_records_unacked_and_logs_it(topic: Topic):
     may_end = threading.Event()
     logged: list[Any]
 
-    def is_told() -> bool:
+    def is_waiting() -> bool:
         return any(line["event"] == "waiting for running handlers" for line in logged)
 
     def handle(_: Record) -> None:
         consumer.take_signal()
-        assert eventually(is_told)
+        assert eventually(is_waiting)
         consumer.take_signal()
         may_end.wait(120)
 
     async def handle_async(_: Record) -> None:
         consumer.take_signal()
-        assert await asyncio.to_thread(eventually, is_told)
+        assert await asyncio.to_thread(eventually, is_waiting)
         consumer.take_signal()
         await asyncio.Event().wait()
 
@@ -623,19 +623,19 @@ def test_typed_handler_reads_entries_of_other_programs(make: Make, client: redis
 def test_middleware_runs_around_each_delivery(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
-    told: list[Any] = []
+    calls: list[Any] = []
     middleware = Middleware()
-    middleware.before_delivery(lambda record: told.append((record.payload, record.deliveries)))
-    middleware.after_delivery(lambda _, error: told.append(type(error)))
+    middleware.before_delivery(lambda record: calls.append((record.payload, record.deliveries)))
+    middleware.after_delivery(lambda _, error: calls.append(type(error)))
 
     @middleware.around_delivery
     def around(_: Record) -> Iterator[None]:
-        told.append("in")
+        calls.append("in")
         yield
-        told.append("out")
+        calls.append("out")
 
     assert consume(group, lambda record: record.deliveries > 1, middleware=middleware).run(max_records=2) == 2
-    assert told == [(0, 1), "in", ReturnedFalse, (0, 2), "in", "out", type(None)]
+    assert calls == [(0, 1), "in", ReturnedFalse, (0, 2), "in", "out", type(None)]
     assert group.unacked() == []
 
 
@@ -653,16 +653,16 @@ def test_handler_over_its_time_limit_is_logged_with_its_record(make: Make, consu
     else:
         consumer = consume(group, handle, timeout=0.01)
     with capture_logs() as lines:
-        thread = threading.Thread(target=lambda: over.set() if eventually(lambda: bool(told(lines))) else None)
+        thread = threading.Thread(target=lambda: over.set() if eventually(lambda: bool(overruns(lines))) else None)
         thread.start()
         assert consumer.drain() == 1
         thread.join()
     assert (consumer.overran, group.unacked(), kind) == (1, [], kind)
-    (line, *_) = told(lines)
+    (line, *_) = overruns(lines)
     assert (line["topic"], line["delivery"], "queue" in line) == ("orders", 1, False)
 
 
-def told(lines: Any) -> list[Any]:
+def overruns(lines: Any) -> list[Any]:
     return [line for line in lines if line["event"].startswith("handler exceeded")]
 
 

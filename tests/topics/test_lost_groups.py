@@ -36,7 +36,7 @@ def beside(client: redis.Redis) -> Topic:
     return Topic("orders", redis=client, shards=None)
 
 
-def told(lines: list[Any]) -> list[Any]:
+def losses(lines: list[Any]) -> list[Any]:
     return [line for line in lines if line["event"].startswith("lost group")]
 
 
@@ -57,7 +57,7 @@ def test_records_published_after_a_loss_are_handled(make: Make, consume: Consume
     with capture_logs() as lines:
         assert consumer.run(max_records=4) == 4
     assert seen == [0, 1, "a", "b"]
-    assert [(line["log_level"], line["group"]) for line in told(lines)] == [("error", "billing")]
+    assert [(line["log_level"], line["group"]) for line in losses(lines)] == [("error", "billing")]
     assert (consumer.recreated, group.unacked(), group.lag()) == (1, [], 0)
 
 

@@ -77,6 +77,6 @@ def test_consumer_survives_a_server_restart(own_server: RedisServer, life: Life,
     with capture_logs() as lines:
         assert life(own_server.url, handle, work, shards)
     assert sorted(set(seen)) == list(range(200))
-    told = [line for line in lines if line["event"].startswith("redis ")]
-    assert {line["event"] for line in told} == {"redis unavailable, retrying", "redis available again"}
-    assert {(line["topic"], line["group"], "queue" in line) for line in told} == {("orders", "billing", False)}
+    logged = [line for line in lines if line["event"].startswith("redis ")]
+    assert {line["event"] for line in logged} == {"redis unavailable, retrying", "redis available again"}
+    assert {(line["topic"], line["group"], "queue" in line) for line in logged} == {("orders", "billing", False)}

@@ -252,8 +252,8 @@ def test_overwritten_envelope_is_reported_and_does_not_hold_up_other_records(mak
         now.later(9)
         assert payloads(topic) == [1, 3]
         assert payloads(topic) == [1, 3]
-    told = [(line["log_level"], line["topic"], line["count"], line["ids"]) for line in lines]
-    assert told == [("error", "orders", 1, ["r0"]), ("error", "orders", 1, ["r2"])]
+    logged = [(line["log_level"], line["topic"], line["count"], line["ids"]) for line in lines]
+    assert logged == [("error", "orders", 1, ["r0"]), ("error", "orders", 1, ["r2"])]
     assert all(client.lrange(key, 0, -1) == [b"theirs"] for key in overwritten.values())
     assert topic.cancel("r0") is False
     assert topic.publish("again", delay=0.001, id="r0").created

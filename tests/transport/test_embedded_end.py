@@ -245,8 +245,8 @@ def test_moved_or_deleted_folder_is_logged_once(folder: Path, is_moved: bool, mo
         else:
             shutil.rmtree(folder)
         assert [queue.stats().pending for _ in range(3)] == [1] * 3
-    told = [(line["event"], line["log_level"], line["path"]) for line in logs if "moved" in line["event"]]
-    assert told == [(ASTRAY, "error", str(folder))]
+    logged = [(line["event"], line["log_level"], line["path"]) for line in logs if "moved" in line["event"]]
+    assert logged == [(ASTRAY, "error", str(folder))]
 
 
 def test_async_api_logs_a_moved_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):

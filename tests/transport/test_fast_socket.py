@@ -331,7 +331,7 @@ def test_call_polls_unless_too_many_replies_came_late(
     def exchange(*command: Any) -> int:
         looks.clear()
         wire = contextvars.copy_context().run(wires.take, repeats=True, began=time.perf_counter())
-        wires.use(wire, [command], [identity])
+        wires.use(wire, [Command("", command, identity)])
         return len(looks)
 
     def look() -> None:
@@ -424,20 +424,20 @@ def test_server_that_loads_its_data_gives_an_error(start_server: StartServer) ->
     server = start_server(config=slow)
     with master.client() as client:
         client.mset({f"k{n}": "x" * 100 for n in range(5000)})
-    told: list[Exception] = []
+    calls: list[Exception] = []
     with server.client(health_check_interval=0) as client, server.client() as admin:
         queue = Queue("jobs", redis=client)
         queue.send(1)
         admin.replicaof("127.0.0.1", str(master.port))
         deadline = time.monotonic() + 120
-        while not any("LOADING" in str(error).upper() for error in told) and time.monotonic() < deadline:
+        while not any("LOADING" in str(error).upper() for error in calls) and time.monotonic() < deadline:
             try:
                 queue.stats()
             except Exception as error:  # noqa: BLE001  # it is what the test looks at
-                told.append(error)
+                calls.append(error)
             time.sleep(0.01)
-        assert "loading" in str(told[-1])
-        assert [error for error in told if not isinstance(error, ServerNotReady)] == []
+        assert "loading" in str(calls[-1])
+        assert [error for error in calls if not isinstance(error, ServerNotReady)] == []
         admin.config_set("key-load-delay", 0)
         assert eventually(lambda: admin.info("persistence")["loading"] == 0)
         admin.replicaof("NO", "ONE")
@@ -540,7 +540,8 @@ def test_half_a_push_message_is_not_mistaken_for_a_reply(tmp_path: Path, keep: b
     sockets = FastSocketPool(pool, keep, lambda: None)
     with half_pushes(tmp_path / "socket"):
         for key in "abc":
-            assert sockets.use(sockets.take(True, time.perf_counter()), [("MGET", key)], [identity]) == [[key.encode()]]
+            call = Command(key, ("MGET", key), identity)
+            assert sockets.use(sockets.take(True, time.perf_counter()), [call]) == [[key.encode()]]
         connection = pool.get_connection() if not keep else None
         if connection is not None:
             connection.send_command("MGET", "d")

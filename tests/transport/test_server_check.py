@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import subprocess
@@ -14,11 +15,12 @@ from urllib.parse import quote
 import fakeredis
 import pytest
 import redis
+import redis.asyncio
 from redis import exceptions
 from redis.cluster import RedisCluster
 from structlog.testing import capture_logs
 
-from delayq import errors
+from delayq import Queue, Topic, aio, errors
 from delayq.transport import clients, open_client
 from delayq.transport import server_check as server
 from delayq.transport.server_check import check_server, translate
@@ -82,6 +84,39 @@ def is_up(client: redis.Redis) -> bool:
         return bool(client.ping())
     except exceptions.ConnectionError:
         return False
+
+
+def asked(client: redis.Redis) -> int:
+    """How often somebody asked the server for its settings."""
+    return int(client.info("commandstats").get("cmdstat_config|get", {"calls": 0})["calls"])
+
+
+def test_queues_and_topics_that_share_a_client_check_its_server_once(
+    redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    before = asked(redis_client)
+    shared = redis.Redis.from_url(redis_server.url)
+    for name in ("a", "b"):
+        Queue(name, redis=shared).send("x")
+        Topic(name, redis=shared).publish("x")
+    assert asked(redis_client) == before + 1
+    with Queue("c", url=redis_server.url) as other:
+        other.send("x")
+    assert asked(redis_client) == before + 2
+
+
+def test_async_queues_and_topics_that_share_a_client_check_its_server_once(
+    redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    async def send() -> None:
+        async with redis.asyncio.Redis.from_url(redis_server.url) as shared:
+            for name in ("a", "b"):
+                await aio.Queue(name, redis=shared).send("x")
+                await aio.Topic(name, redis=shared).publish("x")
+
+    before = asked(redis_client)
+    asyncio.run(send())
+    assert asked(redis_client) == before + 1
 
 
 def warnings_of(client: Client) -> list[dict[str, Any]]:

@@ -63,9 +63,9 @@ def test_server_with_too_many_clients_is_not_reported_as_unavailable(own_server:
             another.recv(1000).decode().strip().partition(" ")
         )  # silently, because the server closes the connection too
     assert code == "-ERR"
-    told = translate(exceptions.ConnectionError(said))
-    assert isinstance(told, errors.ServerUnreachable)
-    assert str(told).endswith("raise its maxclients, or run fewer clients")
+    error = translate(exceptions.ConnectionError(said))
+    assert isinstance(error, errors.ServerUnreachable)
+    assert str(error).endswith("raise its maxclients, or run fewer clients")
 
 
 def test_busy_server_is_reported(own_server: RedisServer):

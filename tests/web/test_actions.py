@@ -72,14 +72,14 @@ def ids(queue: Queue, state: Any) -> set[str]:
 
 
 def test_cancel_removes_selected_messages(enter: Enter, stocked: Queue):
-    told = run(enter(), {"act": "cancel", "ids": ["m1", "m2"], "state": "pending"})
-    assert "2 of 2 cancelled." in told
+    job = run(enter(), {"act": "cancel", "ids": ["m1", "m2"], "state": "pending"})
+    assert "2 of 2 cancelled." in job
     assert ids(stocked, "pending") == {"m0", "m3", "m4", "m5"}
 
 
 def test_buried_messages_are_dead_letters(enter: Enter, stocked: Queue):
-    told = run(enter(), {"act": "bury", "ids": ["m1", "m2"], "state": "pending"})
-    assert "2 of 2 buried." in told
+    job = run(enter(), {"act": "bury", "ids": ["m1", "m2"], "state": "pending"})
+    assert "2 of 2 buried." in job
     assert [info.reason for info in stocked.dead.list() if info.id in ("m1", "m2")] == ["buried", "buried"]
 
 
@@ -112,8 +112,8 @@ def test_running_message_is_stopped_from_its_page(enter: Enter, queue: Queue):
     try:
         assert began.wait(60)
         assert 'value="stop"' in client.get("/main/queues/emails/messages/m").text
-        told = run(client, {"act": "stop", "ids": ["m"], "state": "unack", "page": "message"})
-        assert "1 of 1 being stopped." in told
+        job = run(client, {"act": "stop", "ids": ["m"], "state": "unack", "page": "message"})
+        assert "1 of 1 being stopped." in job
         assert eventually(lambda: queue.stats().cancelled == 1)
     finally:
         consumer.stop()
@@ -122,8 +122,8 @@ def test_running_message_is_stopped_from_its_page(enter: Enter, queue: Queue):
 def test_cancelled_running_message_is_not_retried(enter: Enter, queue: Queue):
     queue.send("x", id="m")
     (message,) = queue.receive(1)
-    told = run(enter(), {"act": "cancel", "ids": ["m", "gone"], "state": "unack"})
-    assert "1 of 2 still running, but will not be retried; 1 gone meanwhile." in told
+    job = run(enter(), {"act": "cancel", "ids": ["m", "gone"], "state": "unack"})
+    assert "1 of 2 still running, but will not be retried; 1 gone meanwhile." in job
     message.nack()
     assert (queue.stats().retry, queue.stats().cancelled) == (0, 1)
 
@@ -170,8 +170,8 @@ def test_long_count_stops_early_and_says_so(enter: Enter, queue: Queue, monkeypa
 
 
 def test_reschedule_sets_another_time(enter: Enter, stocked: Queue):
-    told = run(enter(), {"act": "reschedule", "ids": ["m1", "m2"], "state": "pending"}, when="2090-01-01T00:00Z")
-    assert "2 of 2 rescheduled." in told
+    job = run(enter(), {"act": "reschedule", "ids": ["m1", "m2"], "state": "pending"}, when="2090-01-01T00:00Z")
+    assert "2 of 2 rescheduled." in job
     late = [info.id for info in stocked.peek("pending") if info.due_at and info.due_at.year == 2090]
     assert sorted(late) == ["m1", "m2"]
 
@@ -260,8 +260,8 @@ def test_run_now_makes_messages_due(enter: Enter, stocked: Queue):
 
 
 def test_run_now_applies_to_all_matches(enter: Enter, stocked: Queue):
-    told = run(enter(), {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"})
-    assert "3 of 3 rescheduled." in told
+    job = run(enter(), {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"})
+    assert "3 of 3 rescheduled." in job
     assert {message.id for message in stocked.receive(10)} == {"m1", "m3", "m5"}
 
 
@@ -321,8 +321,8 @@ def test_messages_that_moved_meanwhile_are_reported(enter: Enter, queue: Queue):
     taken = queue.receive(2)
     taken[0].ack()
     answer = client.post(f"{QUEUE}/run", data=confirmed, headers=OWN)
-    told = finished(client, answer.headers["location"])
-    assert "3 of 5 rescheduled; 1 delivered meanwhile; 1 gone meanwhile." in told
+    job = finished(client, answer.headers["location"])
+    assert "3 of 5 rescheduled; 1 delivered meanwhile; 1 gone meanwhile." in job
 
 
 def test_stopped_job_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
@@ -376,8 +376,8 @@ def test_redrive_counts_requeued_and_checked_letters_separately(
 ):
     monkeypatch.setattr("delayq.web.request_jobs.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
-    told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
-    assert "done 1 message changed, 3 of 3 checked" in told
+    job = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
+    assert "done 1 message changed, 3 of 3 checked" in job
 
 
 def test_body_is_made_from_the_settings_of_an_action():
@@ -505,8 +505,8 @@ def test_each_action_leaves_an_audit_line(enter: Enter, stocked: Queue):
     client = enter(audit=lines.append)
     run(client, {"act": "cancel", "ids": ["m1"], "state": "pending"})
     run(client, {"act": "cancel", "all": "1", "state": "pending"})
-    told = [(line["who"], line["action"], line["queue"], line["outcome"]) for line in lines]
-    assert told == [("local", "cancel", "emails", outcome) for outcome in ("done", "began", "done")]
+    logged = [(line["who"], line["action"], line["queue"], line["outcome"]) for line in lines]
+    assert logged == [("local", "cancel", "emails", outcome) for outcome in ("done", "began", "done")]
     assert lines[0]["ids"] == ["m1"]
     assert lines[1]["all"] == "scheduled"
     assert lines[2]["told"] == "5 of 5 cancelled."

@@ -47,17 +47,17 @@ def test_read_operation_answers_json_without_a_cookie(enter: Enter, stocked: Que
 
 def test_queue_has_its_counts_rates_troubles_and_configuration(enter: Enter, stocked: Queue):
     stocked.pause(600)
-    told = enter().get(EMAILS).json()
-    assert {name: told["summary"][name] for name in ("name", "scheduled", "due", "dead")} == {
+    answer = enter().get(EMAILS).json()
+    assert {name: answer["summary"][name] for name in ("name", "scheduled", "due", "dead")} == {
         "name": "emails",
         "scheduled": 3,
         "due": 0,
         "dead": 1,
     }
-    assert [each["code"] for each in told["summary"]["troubles"]] == ["dead-growing", "paused"]
-    assert told["summary"]["paused_until"].endswith("Z")
-    assert told["counters"]["sent"] == 4
-    assert told["configuration"]["events"] == 100_000
+    assert [each["code"] for each in answer["summary"]["troubles"]] == ["dead-growing", "paused"]
+    assert answer["summary"]["paused_until"].endswith("Z")
+    assert answer["counters"]["sent"] == 4
+    assert answer["configuration"]["events"] == 100_000
 
 
 def test_queues_are_listed_a_page_at_a_time(enter: Enter, redis_server: RedisServer):
@@ -86,9 +86,9 @@ def test_name_in_a_path_is_quoted_once_under_any_mount(enter: Enter, redis_serve
 @pytest.mark.usefixtures("stocked")
 def test_message_has_its_payload_headers_and_why(enter: Enter):
     client = enter()
-    told = client.get(f"{EMAILS}/messages/m").json()
-    assert told["why"].startswith("m is not due")
-    seen = told["message"]
+    answer = client.get(f"{EMAILS}/messages/m").json()
+    assert answer["why"].startswith("m is not due")
+    seen = answer["message"]
     assert (seen["state"], seen["payload_kind"], seen["payload"]) == ("pending", "json", {"to": "ann"})
     assert seen["headers"] == {"tenant": "acme", "raw": {"base64": "/w=="}}
     raw = client.get(f"{EMAILS}/messages/raw").json()["message"]
@@ -106,9 +106,9 @@ def test_gone_message_is_described_while_the_ledger_knows_it(enter: Enter, stock
     stocked.cancel("m")
     stocked.collect_garbage()
     client = enter()
-    told = client.get(f"{EMAILS}/messages/m").json()
-    assert told["message"] is None
-    assert "cancelled" in told["why"]
+    answer = client.get(f"{EMAILS}/messages/m").json()
+    assert answer["message"] is None
+    assert "cancelled" in answer["why"]
     assert [each["event"] for each in client.get(f"{EMAILS}/messages/m/history").json()["events"]] == [
         "cancelled",
         "sent",
@@ -172,8 +172,8 @@ def test_search_returns_matches_and_where_to_continue(enter: Enter, stocked: Que
 def test_topic_has_its_groups_records_and_dead_letters(enter: Enter):
     client = enter()
     assert [each["name"] for each in client.get(f"{MAIN}/topics").json()["topics"]] == ["orders"]
-    told = client.get(ORDERS).json()
-    assert (told["length"], told["groups"][0]["lag"], told["groups"][0]["dead"]) == (3, 1, 1)
+    answer = client.get(ORDERS).json()
+    assert (answer["length"], answer["groups"][0]["lag"], answer["groups"][0]["dead"]) == (3, 1, 1)
     page = client.get(f"{ORDERS}/records?limit=2").json()
     rest = client.get(f"{ORDERS}/records", params={"limit": 2, "after": page["next"]}).json()
     assert [each["payload"]["n"] for each in page["records"] + rest["records"]] == [0, 1, 2]
@@ -368,9 +368,9 @@ def test_no_operation_reveals_hidden_values(enter: Enter, queue: Queue, redis_se
     client = enter(redact=["password"])
     paths = [*map(path_of, READING), f"{EMAILS}/messages?state=dead", f"{EMAILS}/messages/dead"]
     paths += [f"{EMAILS}/messages/dead/history", f"{EMAILS}/search?state=dead&error=password"]
-    told = {path: client.get(path).text for path in paths}
-    assert [path for path, text in told.items() if "swordfish" in text or "c3dvcmRmaXNo" in text] == []
-    assert sum("[redacted]" in text for text in told.values()) > 8
+    found = {path: client.get(path).text for path in paths}
+    assert [path for path, text in found.items() if "swordfish" in text or "c3dvcmRmaXNo" in text] == []
+    assert sum("[redacted]" in text for text in found.values()) > 8
     for guess in ("payload=swordfish", "header=password%3Dswordfish"):
         assert is_problem(client.get(f"{EMAILS}/search?{guess}"), 400)
     edit = client.post(f"{EMAILS}/messages/dead/edit", json={"payload": 1})

@@ -112,8 +112,8 @@ def test_operator_with_the_token_acts_and_is_audited(enter: Enter, stocked: Queu
         while job["status"] == "running":
             job = client.get(f"{MAIN}/jobs/{job['id']}", headers=BEARER).json()
         assert job["status"] == "done", job
-    told = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
-    assert ("token", operation.action, "main", "done") in told, told
+    found = [(each["who"], each["action"], each["server"], each["outcome"]) for each in lines]
+    assert ("token", operation.action, "main", "done") in found, found
     assert stocked.stats().missing == 0
 
 
@@ -404,10 +404,10 @@ def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
 
 def test_configuring_a_queue_keeps_settings_that_are_left_out(enter: Enter, stocked: Queue):
     client = enter()
-    told = act(client, f"{EMAILS}/configure", {"rate": "5/s", "max_dead": 9, "backoff": "fixed:10s"}).json()
-    assert (told["rate"], told["max_dead"], told["events"]) == ("5/s", 9, 100_000)
-    told = act(client, f"{EMAILS}/configure", {"rate": None}).json()
-    assert (told["rate"], told["max_dead"]) == (None, 9)
+    answer = act(client, f"{EMAILS}/configure", {"rate": "5/s", "max_dead": 9, "backoff": "fixed:10s"}).json()
+    assert (answer["rate"], answer["max_dead"], answer["events"]) == ("5/s", 9, 100_000)
+    answer = act(client, f"{EMAILS}/configure", {"rate": None}).json()
+    assert (answer["rate"], answer["max_dead"]) == (None, 9)
     assert stocked.configuration().backoff is not None
 
 

@@ -80,8 +80,8 @@ def test_path_parameters_of_the_application_around_it_are_for_its_login_only(ent
     emails = f"{prefix}/main/queues/emails"
     paused = client.post(f"{emails}/pause", data={"csrf": token_on(client.get(emails).text)}, headers=OWN)
     assert (paused.status_code, paused.headers["location"]) == (303, emails.replace(" ", "%20"))
-    told = client.post(f"{emails}/confirm", data={"csrf": token_on(client.get(emails).text), "act": "x"}, headers=OWN)
-    assert told.status_code == 400
+    answer = client.post(f"{emails}/confirm", data={"csrf": token_on(client.get(emails).text), "act": "x"}, headers=OWN)
+    assert answer.status_code == 400
     assert [sorted(line) for line in lines] == [["action", "outcome", "queue", "server", "who"]] * 2
     assert [line["server"] for line in lines] == ["main"] * 2
 

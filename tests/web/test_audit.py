@@ -98,8 +98,8 @@ def test_missing_targets_are_audited_once_each(client: Client, lines: list[Any])
         "/main/jobs/gone/stop",
     ):
         assert act(client, path).status_code == 404
-    told = [{name: value for name, value in line.items() if name != "outcome"} for line in lines]
-    assert told == [
+    logged = [{name: value for name, value in line.items() if name != "outcome"} for line in lines]
+    assert logged == [
         {"who": "local", "action": "pause", "server": "main", "queue": "none"},
         {"who": "local", "action": "resume", "server": "away", "queue": "emails"},
         {"who": "local", "action": "claim", "server": "main", "topic": "orders", "group": "billing"},

@@ -64,13 +64,13 @@ def test_number_of_running_jobs_is_limited():
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ServerUnreachable("it is away"), "it is away"),
         (ValueError("secret"), "Internal error: see the"),
     ],
 )
-def test_failed_job_says_why_but_hides_details_of_a_bug(error: Exception, told: str):
+def test_failed_job_says_why_but_hides_details_of_a_bug(error: Exception, expected: str):
     async def fails(_: BackgroundJob) -> None:
         raise error
 
@@ -81,7 +81,7 @@ def test_failed_job_says_why_but_hides_details_of_a_bug(error: Exception, told: 
         return failing
 
     failed = asyncio.run(run())
-    assert (failed.status, told in failed.error, "secret" in failed.error) == ("failed", True, False)
+    assert (failed.status, expected in failed.error, "secret" in failed.error) == ("failed", True, False)
 
 
 def test_old_jobs_are_forgotten():

@@ -77,7 +77,7 @@ def tick(page: Page, *chosen: str) -> None:
         page.get_by_label(f"Select {each}").check()
 
 
-def told(page: Page, text: str) -> None:
+def sees(page: Page, text: str) -> None:
     expect(page.get_by_text(text)).to_be_visible()
 
 
@@ -85,9 +85,9 @@ def told(page: Page, text: str) -> None:
 def cancel_one(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages/m0")
     press(page, "Cancel…")
-    told(page, "1 message selected.")
+    sees(page, "1 message selected.")
     press(page, "Cancel 1 message")
-    told(page, "1 of 1 cancelled.")
+    sees(page, "1 of 1 cancelled.")
     assert ids(queue, "pending") == {"m1", "m2", "m3"}
 
 
@@ -95,9 +95,9 @@ def cancel_one(page: Page, queue: Queue) -> None:
 def cancel_all_search_results(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=pending&where=header&text=tenant%3D1")
     page.locator(".all").get_by_role("button", name="Cancel…").click()
-    told(page, "2 messages match.")
+    sees(page, "2 messages match.")
     press(page, "Cancel 2 messages")
-    told(page, "2 of 2 cancelled.")
+    sees(page, "2 of 2 cancelled.")
     assert ids(queue, "pending") == {"m0", "m2"}
 
 
@@ -116,9 +116,9 @@ def stop_running(page: Page, queue: Queue) -> None:
         assert began.wait(60)
         visit(page, "queues/emails/messages/m0")
         press(page, "Stop…")
-        told(page, "1 message selected.")
+        sees(page, "1 message selected.")
         press(page, "Stop 1 message")
-        told(page, "1 of 1 being stopped.")
+        sees(page, "1 of 1 being stopped.")
         assert eventually(lambda: queue.get("m0") is None)
     finally:
         consumer.stop()
@@ -128,9 +128,9 @@ def stop_running(page: Page, queue: Queue) -> None:
 def bury_one(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages/m0")
     press(page, "Bury…")
-    told(page, "1 message selected.")
+    sees(page, "1 message selected.")
     press(page, "Bury 1 message")
-    told(page, "1 of 1 buried.")
+    sees(page, "1 of 1 buried.")
     assert "m0" in ids(queue, "dead")
 
 
@@ -140,7 +140,7 @@ def reschedule_one(page: Page, queue: Queue) -> None:
     press(page, "Reschedule…")
     page.get_by_label("New time").fill("2090-01-01T00:00Z")
     press(page, "Reschedule 1 message")
-    told(page, "1 of 1 rescheduled.")
+    sees(page, "1 of 1 rescheduled.")
     assert [info.id for info in queue.peek("pending") if info.due_at and info.due_at.year == 2090] == ["m0"]
 
 
@@ -149,9 +149,9 @@ def run_some_now(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=pending")
     tick(page, "m1", "m2")
     press(page, "Run now…", -1)
-    told(page, "2 messages selected.")
+    sees(page, "2 messages selected.")
     press(page, "Run now 2 messages")
-    told(page, "2 of 2 rescheduled.")
+    sees(page, "2 of 2 rescheduled.")
     assert {message.id for message in queue.receive(9)} == {"m1", "m2"}
 
 
@@ -162,7 +162,7 @@ def requeue_some(page: Page, queue: Queue) -> None:
     press(page, "Requeue…", -1)
     page.get_by_label("Delay").fill("1h")
     press(page, "Requeue 2 messages")
-    told(page, "2 of 2 scheduled again.")
+    sees(page, "2 of 2 scheduled again.")
     assert ids(queue, "dead") == {"d1"}
     assert ids(queue, "pending") == {"m0", "m1", "m2", "m3", "d0", "d2"}
 
@@ -171,16 +171,16 @@ def requeue_some(page: Page, queue: Queue) -> None:
 def redrive_by_a_filter_at_a_rate_after_a_dry_run(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/dead")
     page.get_by_label("Error").fill("503: d1")
-    told(page, "1 matches")
+    sees(page, "1 matches")
     page.locator("#matches").get_by_role("button", name="Requeue…").click()
-    told(page, "1 message matches.")
+    sees(page, "1 message matches.")
     press(page, "Dry run (count only)")
-    told(page, "1 match.")
+    sees(page, "1 match.")
     assert ids(queue, "dead") == {"d0", "d1", "d2"}
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("100/s")
     press(page, "Requeue 1 message")
-    told(page, "1 scheduled again.")
+    sees(page, "1 scheduled again.")
     assert ids(queue, "dead") == {"d0", "d2"}
 
 
@@ -200,10 +200,10 @@ def edit_and_requeue(page: Page, queue: Queue) -> None:
 def purge_a_state(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Purge…")
-    told(page, "3 messages match.")
+    sees(page, "3 messages match.")
     page.get_by_label("Type the name of the queue").fill("emails")
     press(page, "Purge 3 messages")
-    told(page, "3 purged.")
+    sees(page, "3 purged.")
     assert (queue.stats().dead, queue.stats().purged) == (0, 3)
 
 
@@ -213,9 +213,9 @@ def stop_a_long_job(page: Page, queue: Queue) -> None:
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("1/min")
     press(page, "Requeue 3 messages")
-    told(page, "1 scheduled again.")
+    sees(page, "1 scheduled again.")
     press(page, "Stop")
-    told(page, "Stopped: the rest is unchanged.")
+    sees(page, "Stopped: the rest is unchanged.")
     assert queue.stats().dead == 2
 
 
@@ -223,10 +223,10 @@ def stop_a_long_job(page: Page, queue: Queue) -> None:
 def pause_and_resume(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails")
     press(page, "Pause")
-    told(page, "emails is paused")
+    sees(page, "emails is paused")
     assert queue.stats().paused_since is not None
     press(page, "Resume")
-    told(page, "emails is resumed.")
+    sees(page, "emails is resumed.")
     assert queue.stats().paused_since is None
 
 
@@ -234,13 +234,13 @@ def pause_and_resume(page: Page, queue: Queue) -> None:
 def pause_resume_and_run_a_schedule(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/schedules")
     press(page, "Pause")
-    told(page, "hourly is paused")
+    sees(page, "hourly is paused")
     assert [each.paused for each in queue.schedules.list()] == [True]
     press(page, "Resume")
-    told(page, "hourly is resumed")
+    sees(page, "hourly is resumed")
     assert [each.paused for each in queue.schedules.list()] == [False]
     press(page, "Run now")
-    told(page, "was sent now")
+    sees(page, "was sent now")
     assert [message.payload for message in queue.receive(9)] == [{"of": "hourly"}]
 
 
@@ -250,13 +250,13 @@ def add_and_remove_a_schedule(page: Page, queue: Queue) -> None:
     page.get_by_label("Name", exact=True).fill("nightly")
     page.get_by_label("When").fill("0 9 * * mon-fri")
     press(page, "Preview")
-    told(page, "Every weekday at 09:00, UTC.")
+    sees(page, "Every weekday at 09:00, UTC.")
     press(page, "Add nightly")
-    told(page, "nightly is stored")
+    sees(page, "nightly is stored")
     assert [each.name for each in queue.schedules.list()] == ["hourly", "nightly"]
     page.get_by_role("link", name="Remove…").last.click()
     press(page, "Remove nightly")
-    told(page, "nightly and its waiting message are removed.")
+    sees(page, "nightly and its waiting message are removed.")
     assert [each.name for each in queue.schedules.list()] == ["hourly"]
 
 
@@ -266,7 +266,7 @@ def send_one(page: Page, queue: Queue) -> None:
     page.locator("textarea[name=payload]").fill('{"n":\n 7}')
     page.get_by_label("Headers").fill("tenant=acme\nn=1")
     press(page, "Send")
-    told(page, "due now.")
+    sees(page, "due now.")
     (message,) = queue.receive(9)
     assert (message.payload, message.headers) == ({"n": 7}, {"tenant": "acme", "n": "1"})
 
@@ -277,7 +277,7 @@ def configure_a_queue(page: Page, queue: Queue) -> None:
     page.get_by_label("Rate").fill("5/s")
     press(page, "Preview changes")
     press(page, "Configure emails")
-    told(page, "emails is configured: rate: none → 5/s.")
+    sees(page, "emails is configured: rate: none → 5/s.")
     assert queue.configuration().rate == "5/s"
 
 
@@ -288,7 +288,7 @@ def claim_records_of_another(page: Page, queue: Queue) -> None:
     page.get_by_label("This is a new consumer").check()
     page.get_by_label("Records unacked for").fill("0s")
     press(page, "Claim up to 100")
-    told(page, "Claimed 1 record for second")
+    sees(page, "Claimed 1 record for second")
     with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.consumer for each in topic.group("billing").unacked()] == ["second"]
 
@@ -299,16 +299,16 @@ def create_move_and_destroy_a_group(page: Page, queue: Queue) -> None:
     page.get_by_text("New group").click()
     page.get_by_label("Name").fill("audit")
     press(page, "Create the group")
-    told(page, "Created group audit. It starts from records published from now on.")
+    sees(page, "Created group audit. It starts from records published from now on.")
     page.get_by_text("Move", exact=True).click()
     page.get_by_label("Continue from").select_option("start")
     press(page, "Move…")
     press(page, "Move the group")
-    told(page, "The group continues from the first record.")
+    sees(page, "The group continues from the first record.")
     press(page, "Destroy…")
     page.get_by_label("Type the name of the group").fill("audit")
     press(page, "Destroy the group")
-    told(page, "Destroyed group audit.")
+    sees(page, "Destroyed group audit.")
     with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.name for each in topic.groups()] == ["billing"]
 
@@ -321,14 +321,14 @@ def delete_a_record_and_trim_the_rest(page: Page, queue: Queue) -> None:
         tick(page, gone)
         press(page, "Delete…")
         press(page, "Delete 1 record")
-        told(page, "Deleted 1 record.")
+        sees(page, "Deleted 1 record.")
         page.get_by_text("Trim", exact=True).click()
         page.get_by_label("Delete records").select_option("length")
         page.get_by_label("number of newest records").fill("0")
         press(page, "Trim…")
         page.get_by_label("Type the name of the topic").fill("orders")
         press(page, "Delete 1 record")
-        told(page, "Deleted 1 record.")
+        sees(page, "Deleted 1 record.")
         assert topic.length() == 0
 
 
@@ -342,7 +342,7 @@ def requeue_a_dead_record(page: Page, queue: Queue) -> None:
         tick(page, record.id)
         press(page, "Requeue…", 1)  # below the list, for selected ones
         press(page, "Requeue 1 dead letter")
-        told(page, "1 requeued.")
+        sees(page, "1 requeued.")
         assert billing.dead_length() == 0
 
 
@@ -351,8 +351,8 @@ def examine_a_queue(page: Page, queue: Queue) -> None:
     before = queue.stats().inside
     visit(page, "server")
     press(page, "Examine emails")
-    told(page, "8 of 8 checked")
-    told(page, "the server keeps nothing on disk")
+    sees(page, "8 of 8 checked")
+    sees(page, "the server keeps nothing on disk")
     assert queue.stats().inside == before
 
 

@@ -54,7 +54,7 @@ def keys(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("begins", "lag", "told"),
+    ("begins", "lag", "expected"),
     [
         ({"where": "end"}, 0, "records published from now on"),
         ({"where": "start", "position": "left over"}, 10, "the first record"),
@@ -64,7 +64,7 @@ def keys(text: str) -> list[str]:
     ],
 )
 def test_group_is_created_at_the_given_position(
-    enter: Enter, topic: Topic, begins: dict[str, str], lag: int, told: str
+    enter: Enter, topic: Topic, begins: dict[str, str], lag: int, expected: str
 ):
     publish(topic, 10)
     client = enter()
@@ -72,7 +72,7 @@ def test_group_is_created_at_the_given_position(
     assert (answer.status_code, answer.headers["location"]) == (303, GROUP)
     page = words(client.get(GROUP).text)
     assert "Created group billing. It starts from" in page
-    assert told in page
+    assert expected in page
     assert [(each.name, each.lag) for each in topic.groups()] == [("billing", lag)]
 
 
@@ -113,7 +113,7 @@ def test_existing_group_keeps_its_position(enter: Enter, topic: Topic):
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "told"),
+    ("fields", "name", "expected"),
     [
         ({"group": " ", "where": "end"}, "group", "a group name must not be empty"),
         ({"group": "b", "where": "id", "position": "x"}, "position", "position 'x' is not an id of a record"),
@@ -121,13 +121,13 @@ def test_existing_group_keeps_its_position(enter: Enter, topic: Topic):
     ],
 )
 def test_refused_group_form_comes_back_with_the_reason(
-    enter: Enter, topic: Topic, fields: dict[str, str], name: str, told: str
+    enter: Enter, topic: Topic, fields: dict[str, str], name: str, expected: str
 ):
     publish(topic, 1)
     answer = send(enter(), f"{TOPIC}/groups", **fields)
     assert answer.status_code == 400
     assert wrong(answer.text)[0] == name
-    assert told in wrong(answer.text)[1]
+    assert expected in wrong(answer.text)[1]
     assert '<details class="more" open>' in answer.text
     assert typed(answer.text, "position") == fields.get("position", "")
     assert not topic.groups()
@@ -153,8 +153,8 @@ def test_long_count_of_a_move_is_cut_and_says_at_least(enter: Enter, topic: Topi
     monkeypatch.setattr("delayq.operations.topics.group_admin.MAX_LAG_CALLS", 1)
     topic.publish_many([NewRecord(n, key="one shard") for n in range(1500)])
     topic.group("billing", start="0")
-    told = words(send(enter(), f"{GROUP}/move/confirm", where="end").text)
-    assert "It skips at least 1,000 records that it has not received yet." in told
+    text = words(send(enter(), f"{GROUP}/move/confirm", where="end").text)
+    assert "It skips at least 1,000 records that it has not received yet." in text
 
 
 def test_move_sent_twice_moves_once(enter: Enter, topic: Topic):
@@ -239,17 +239,17 @@ def test_trim_first_shows_how_many_records_are_deleted(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"how": "length", "keep": "-1"}, "'-1' is not a number of records, 0 or more"),
         ({"how": "length", "keep": "10"}, "no record would be deleted: topic orders keeps the newest 10"),
         ({"how": "age", "keep": "soon"}, "'soon' is not a duration, such as"),
     ],
 )
-def test_invalid_trim_comes_back_with_the_reason(enter: Enter, topic: Topic, fields: dict[str, str], told: str):
+def test_invalid_trim_comes_back_with_the_reason(enter: Enter, topic: Topic, fields: dict[str, str], expected: str):
     publish(topic, 10)
     answer = send(enter(), f"{TOPIC}/trim/confirm", **fields)
-    assert (answer.status_code, wrong(answer.text)[0], told in wrong(answer.text)[1]) == (400, "keep", True)
+    assert (answer.status_code, wrong(answer.text)[0], expected in wrong(answer.text)[1]) == (400, "keep", True)
     assert topic.length() == 10
 
 

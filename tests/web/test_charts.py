@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.model.chart import TimeAxis
+from delayq.model.chart import TimeAxis, nice
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
 from delayq.web import axes, charts, render
@@ -77,9 +77,9 @@ def test_backlog_with_one_dominant_state_is_logarithmic_and_says_so():
     chart = charts.backlog([sample(1, 0, due=7, dead=4200).stats], HOUR, MINUTE)
     assert [mark.label for mark in chart.value_marks] == ["10k", "1k", "100", "10", "1", "0"]
     assert [chart.values.share(value) for value in (0, 1, 10, 10_000)] == pytest.approx([0, 0.2, 0.4, 1])
-    told = page_of(chart)
-    assert '<span class="tag">log scale</span>' in told
-    assert ", log scale; use the arrow keys to read values" in told
+    text = page_of(chart)
+    assert '<span class="tag">log scale</span>' in text
+    assert ", log scale; use the arrow keys to read values" in text
 
 
 def test_counts_seconds_apart_make_no_peak():
@@ -138,7 +138,7 @@ def test_highest_bar_ends_below_a_round_number_with_retries_on_top():
 
 @pytest.mark.parametrize(("top", "end"), [(0, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4.2, 5), (70, 100), (1e6, 1e6)])
 def test_scale_ends_at_the_next_round_number(top: float, end: float):
-    assert axes.nice(top) == pytest.approx(end)
+    assert nice(top) == pytest.approx(end)
 
 
 def test_single_count_is_a_dot_and_a_table_row():

@@ -151,7 +151,7 @@ def test_new_user_asks_for_a_password_and_prints_a_line(start: Start, run: Run, 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["--token", "short"], "the token has 5 characters, but needs 16"),
         (["--new-user", "a:b"], "user name 'a:b' is empty, starts with #, or contains a colon"),
@@ -166,10 +166,10 @@ def test_new_user_asks_for_a_password_and_prints_a_line(start: Start, run: Run, 
         (["--host", "300.1.1.1", "--token", "a token that is long enough"], "cannot listen on 300.1.1.1"),
     ],
 )
-def test_bad_input_is_named_with_a_remedy(run: Run, words: list[str], told: str):
+def test_bad_input_is_named_with_a_remedy(run: Run, words: list[str], expected: str):
     code, output = run(*words, stdin="a password\n")
     assert code in {1, 2}
-    assert told in output
+    assert expected in output
 
 
 @pytest.mark.parametrize("value", ["", " "])

@@ -52,12 +52,12 @@ def test_form_shows_the_current_settings(client: Client):
 
 def test_preview_shows_old_and_new_values(client: Client, queue: Queue, lines: list[Any]):
     page = preview(client, rate="50/1s", max_retries="", backoff="fixed:10s", events="1000").text
-    told = words(page)
-    assert "Maximum rate 100/s 50/s" in told
-    assert "Retries of messages sent without their own number 3 set by each program" in told
-    assert "Backoff before retries set by each program fixed:10s" in told
-    assert "Ledger events to keep no ledger 1000" in told
-    assert "Messages that run" not in told
+    text = words(page)
+    assert "Maximum rate 100/s 50/s" in text
+    assert "Retries of messages sent without their own number 3 set by each program" in text
+    assert "Backoff before retries set by each program fixed:10s" in text
+    assert "Ledger events to keep no ledger 1000" in text
+    assert "Messages that run" not in text
     assert (queue.configuration().rate, lines) == ("100/s", [])
     moved = apply(client, page)
     assert moved.headers["location"] == QUEUE
@@ -109,7 +109,7 @@ def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Qu
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("rate", "100", "has no unit of time"),
         ("concurrency", "many", "'many' is not a whole number from 1 to 1000000"),
@@ -120,11 +120,11 @@ def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Qu
         ("events", "0", "a whole number from 1 to 10000000"),
     ],
 )
-def test_invalid_setting_comes_back_with_the_reason(client: Client, queue: Queue, name: str, value: str, told: str):
+def test_invalid_setting_comes_back_with_the_reason(client: Client, queue: Queue, name: str, value: str, expected: str):
     before = queue.configuration()
     answer = preview(client, **{name: value})
     assert (answer.status_code, wrong(answer.text)[0], typed(answer.text, name)) == (400, name, value)
-    assert told in wrong(answer.text)[1]
+    assert expected in wrong(answer.text)[1]
     assert queue.configuration() == before
 
 

@@ -68,11 +68,11 @@ def test_dead_letter_has_a_page_with_its_errors_and_payload(enter: Enter, group:
     assert f"{letter.record.id} " in words(text)
     assert "rejected: HTTP 503: <b>busy" in words(text)
     one = client.get(unescape(re.findall(r'href="([^"]*/letters/[^"]*)"', text)[0])).text
-    told = words(one)
-    assert '{ "order": "<script>7" }' in told
-    assert "Errors latest first HTTP 503: <b>busy" in told
-    assert "reason rejected" in told
-    assert "last consumer one" in told
+    shown = words(one)
+    assert '{ "order": "<script>7" }' in shown
+    assert "Errors latest first HTTP 503: <b>busy" in shown
+    assert "reason rejected" in shown
+    assert "last consumer one" in shown
     assert "<script>7" not in text + one
 
 
@@ -81,8 +81,8 @@ def test_record_of_another_program_shows_its_fields(enter: Enter, group: Group):
     (record,) = group.poll("one")
     group.bury(record, "one")
     (letter,) = group.dead()
-    told = words(enter().get(f"{GROUP}/dead/letters/0.{letter.id}").text)
-    assert 'Payload fields of another program, 16 bytes { "colour": "red" }' in told
+    text = words(enter().get(f"{GROUP}/dead/letters/0.{letter.id}").text)
+    assert 'Payload fields of another program, 16 bytes { "colour": "red" }' in text
 
 
 def test_confirmation_of_selected_dead_letters_lists_their_records(enter: Enter, group: Group):
@@ -103,9 +103,9 @@ def test_selected_dead_letters_are_requeued_and_the_others_stay(enter: Enter, gr
     confirmation = words(send(client, f"{GROUP}/dead/confirm", act="requeue", ids=chosen).text)
     assert "Requeue 2 dead letters of group billing of topic orders 2 selected." in confirmation
     assert group.dead_length() == 5
-    told = finished(client, run(client, act="requeue", ids=chosen).headers["location"])
-    assert "2 requeued." in told
-    assert "On group billing of topic orders , started by local" in told
+    job = finished(client, run(client, act="requeue", ids=chosen).headers["location"])
+    assert "2 requeued." in job
+    assert "On group billing of topic orders , started by local" in job
     assert not {*chosen} & {*keys(client.get(f"{GROUP}/dead").text)}
     assert (group.dead_length(), len(group.fetch_not_acked("two"))) == (3, 2)
 
@@ -115,8 +115,8 @@ def test_selected_dead_letter_that_is_gone_is_reported(enter: Enter, group: Grou
     client = enter()
     chosen = keys(client.get(f"{GROUP}/dead").text)
     group.delete_dead(group.dead()[:1])
-    told = finished(client, run(client, act="delete", ids=chosen).headers["location"])
-    assert "1 of 2 deleted. The others are no longer dead." in told
+    job = finished(client, run(client, act="delete", ids=chosen).headers["location"])
+    assert "1 of 2 deleted. The others are no longer dead." in job
     assert group.dead_length() == 0
 
 
@@ -129,8 +129,8 @@ def test_action_on_all_spares_letters_that_died_after_the_confirmation(enter: En
     bury(group, 3)
     confirmed = fields_of(confirmation.text) | {"name": "billing"}
     answer = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
-    told = finished(client, answer.headers["location"])
-    assert "600 records changed" in told
+    job = finished(client, answer.headers["location"])
+    assert "600 records changed" in job
     assert (group.dead_length(), group.info().unacked) == (3, 600 if act == "requeue" else 0)
     again = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
     assert again.headers["location"] == answer.headers["location"]
@@ -150,7 +150,7 @@ def test_audit_names_the_group_and_the_action(enter: Enter, group: Group):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"act": "burn", "all": "1"}, "unknown action 'burn'; expected one of requeue, delete"),
         ({"act": "delete"}, "no dead letter is selected: select at least one"),
@@ -161,12 +161,12 @@ def test_audit_names_the_group_and_the_action(enter: Enter, group: Group):
         ),
     ],
 )
-def test_invalid_form_changes_nothing(enter: Enter, group: Group, fields: dict[str, Any], told: str):
+def test_invalid_form_changes_nothing(enter: Enter, group: Group, fields: dict[str, Any], expected: str):
     bury(group, 2)
     client = enter()
     for step in ("confirm", "run"):
         answer = send(client, f"{GROUP}/dead/{step}", once="1", **fields)
-        assert (answer.status_code, told in words(answer.text)) == (400, True)
+        assert (answer.status_code, expected in words(answer.text)) == (400, True)
     unsaid = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", name="billing")
     assert "lacks the time of its confirmation" in words(unsaid.text)
     unnamed = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", until=str(10**15 - 1), name="billin")

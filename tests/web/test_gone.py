@@ -34,8 +34,8 @@ def test_server_that_goes_away_is_reported_during_a_search_for_names(
     assert client.get("/").status_code == 200
     own_server.kill()
     for path in ("/", "/main/queues/emails", "/main/topics", "/main/server"):
-        told = client.get(path)
-        assert (path, told.status_code) == (path, 503)
+        answer = client.get(path)
+        assert (path, answer.status_code) == (path, 503)
 
 
 def test_unreadable_queue_does_not_hide_others(
@@ -45,7 +45,7 @@ def test_unreadable_queue_does_not_hide_others(
     redis_client.set("delayq:{emails}:stats", "many")
     with Queue("orders", url=redis_server.url) as other:
         other.send("hello", delay=60)
-    told = enter().get("/")
-    assert told.status_code == 200
-    assert "/main/queues/orders" in told.text
-    assert "WRONGTYPE" in told.text
+    answer = enter().get("/")
+    assert answer.status_code == 200
+    assert "/main/queues/orders" in answer.text
+    assert "WRONGTYPE" in answer.text

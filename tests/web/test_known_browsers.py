@@ -62,8 +62,8 @@ def test_known_browser_logs_in_while_thousands_guess(redis_server: RedisServer, 
                 anns.cookies.delete("delayq")
                 assert (await enter(anns, "correct horse", "192.0.2.2")).status_code == 303
                 goes_on.set()
-                told = [each.status_code for each in await asyncio.gather(*guesses)]
-                assert (told.count(503), told.count(403)) == (80, 20)
+                found = [each.status_code for each in await asyncio.gather(*guesses)]
+                assert (found.count(503), found.count(403)) == (80, 20)
         finally:
             goes_on.set()  # a waiting thread delays the end of the loop
         await dashboard.close()

@@ -86,8 +86,8 @@ def test_number_of_waiting_passwords_is_bounded(monkeypatch: pytest.MonkeyPatch)
     async def ask() -> None:
         for _ in range(2):
             asked = [users.check("ann", "correct horse") for _ in range(5)]
-            told = await asyncio.gather(*asked, return_exceptions=True)
-            assert [type(each) for each in told] == [User] * 3 + [passwords.TooManyLogins] * 2
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(each) for each in found] == [User] * 3 + [passwords.TooManyLogins] * 2
 
     asyncio.run(ask())
 
@@ -97,9 +97,9 @@ def test_unchecked_login_is_reported_and_does_not_count_as_a_guess(enter: Enter,
     client = enter(login=Users([user_line("ann", "viewer", "correct horse")]), audit=lines.append)
     with monkeypatch.context() as patch:
         patch.setattr(passwords, "MOST_WAITING", 0)
-        told = [log_in(client, "correct horse", "ann") for _ in range(6)]
-    assert [each.status_code for each in told] == [503] * 6
-    assert "Too many logins at once: try again in a few seconds." in told[0].text
+        found = [log_in(client, "correct horse", "ann") for _ in range(6)]
+    assert [each.status_code for each in found] == [503] * 6
+    assert "Too many logins at once: try again in a few seconds." in found[0].text
     assert lines[-1]["outcome"] == "refused: too many logins at once"
     assert log_in(client, "correct horse", "ann").status_code == 303
 
@@ -108,13 +108,13 @@ def test_right_guess_does_not_reset_wrong_ones(enter: Enter):
     client = enter(
         login=Users([user_line("ann", "viewer", "correct horse"), user_line("bob", "operator", "secret word")])
     )
-    told = []
+    calls = []
     for number in range(6):
-        told.append(log_in(client, f"a guess {number}", "bob").status_code)
+        calls.append(log_in(client, f"a guess {number}", "bob").status_code)
         if number < 4:
             assert log_in(client, "correct horse", "ann").status_code == 303
         client.cookies.clear()
-    assert told == [403, 403, 403, 403, 403, 429]
+    assert calls == [403, 403, 403, 403, 403, 429]
 
 
 def test_cookie_is_http_only_and_secure_over_https(enter: Enter):

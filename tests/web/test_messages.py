@@ -73,8 +73,8 @@ def test_structures_are_named_only_in_tooltips_and_urls(enter: Enter, queue: Que
     for state in ("pending", "ready", "unack", "retry", "dead"):
         message_id = queue.peek(state)[0].id
         for path in ("/", "/main/queues/emails", f"{MESSAGES}?state={state}", f"{MESSAGES}/{message_id}"):
-            told = words(client.get(path).text)
-            assert re.findall(r"\b([Pp]ending|[Rr]eady|[Uu]nack|[Rr]etry)\b", told) == [], path
+            text = words(client.get(path).text)
+            assert re.findall(r"\b([Pp]ending|[Rr]eady|[Uu]nack|[Rr]etry)\b", text) == [], path
 
 
 def test_search_forms_have_distinct_names(enter: Enter, queue: Queue):
@@ -117,10 +117,10 @@ def test_message_page_says_why_it_waits_and_shows_its_content(enter: Enter, queu
     queue.send({"name": "Ann", "big": 12345678901234567890}, id="m", delay=60, headers={"tenant": "acme", "n": 3})
     queue.reschedule("m", delay=90)
     answer = enter().get(f"{MESSAGES}/m")
-    told = words(answer.text)
-    assert "m is not due until" in told
-    assert '"big": 12345678901234567890' in told
-    assert "tenant acme n 3" in told
+    text = words(answer.text)
+    assert "m is not due until" in text
+    assert '"big": 12345678901234567890' in text
+    assert "tenant acme n 3" in text
     assert re.findall("<strong>(.*?)</strong>", answer.text) == ["rescheduled", "sent"]
 
 

@@ -75,10 +75,10 @@ def test_schedules_show_when_they_fire_and_their_last_outcome(enter: Enter, queu
     message.ack()
     schedule = queue.schedules.get("every/hour")
     assert schedule is not None
-    told = words(enter().get(f"{QUEUE}/schedules").text)
+    text = words(enter().get(f"{QUEUE}/schedules").text)
     assert schedule.next_at is not None
-    assert f"every/hour Every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in told
-    assert "1 ok" in told
+    assert f"every/hour Every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in text
+    assert "1 ok" in text
 
 
 def test_schedules_show_their_jitter_end_and_completion(enter: Enter, queue: Queue):
@@ -86,10 +86,10 @@ def test_schedules_show_their_jitter_end_and_completion(enter: Enter, queue: Que
     queue.schedules.add("later", "@hourly", end=end, jitter=90)
     queue.schedules.add("over", "@hourly", end=end.replace(year=2020))
     times = [f"{slot.at:%Y-%m-%d %H:%M:%S}" for slot in queue.schedules.next(3)]
-    told = words(enter().get(f"{QUEUE}/schedules").text)
-    assert f"later Every hour, UTC @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
-    assert all(time in told for time in times)
-    assert "over Every hour, UTC @hourly until 2020-01-01 00:00:00 finished" in told
+    text = words(enter().get(f"{QUEUE}/schedules").text)
+    assert f"later Every hour, UTC @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in text
+    assert all(time in text for time in times)
+    assert "over Every hour, UTC @hourly until 2020-01-01 00:00:00 finished" in text
 
 
 def test_schedule_is_paused_resumed_and_run_once_per_form(enter: Enter, queue: Queue):
@@ -141,14 +141,14 @@ def test_consumers_show_where_they_run_and_what_they_hold(enter: Enter, queue: Q
     try:
         assert eventually(lambda: any(each.holds for each in queue.consumers()))
         (info,) = queue.consumers()
-        told = words(enter().get(f"{QUEUE}/consumers").text)
+        text = words(enter().get(f"{QUEUE}/consumers").text)
     finally:
         go.set()
         consumer.stop()
-    assert f"{info.name} {info.host}, process {info.pid} ● alive" in told
+    assert f"{info.name} {info.host}, process {info.pid} ● alive" in text
     assert re.search(
         rf"{re.escape(info.version)} 3 0 0 held/1 attempt 1, for [\d.]+m?s, since {MOMENT} , lease until {MOMENT} in",
-        told,
+        text,
     )
 
 
@@ -171,10 +171,10 @@ def test_consumers_of_a_server_include_all_its_queues(
             go.set()
             for consumer in consumers:
                 consumer.stop()
-    told = words(page)
-    assert re.search(rf"emails ● alive 0 0 held/\d attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", told)
-    assert "and 1 more" in told
-    assert "reports/a ● alive 0 0 nothing" in told
+    text = words(page)
+    assert re.search(rf"emails ● alive 0 0 held/\d attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", text)
+    assert "and 1 more" in text
+    assert "reports/a ● alive 0 0 nothing" in text
     assert 'href="/main/queues/reports%252Fa/consumers"' in page
 
 
@@ -187,9 +187,9 @@ def test_settled_message_of_a_consumer_shows_no_lease(enter: Enter, queue: Queue
         "worker", msgspec.json.encode(document | {"holds": holds, "count": 2}), {}
     )
     queue._executor.execute(execute(note))
-    told = words(enter().get(f"{QUEUE}/consumers").text)
-    assert re.search(rf"held attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", told)
-    assert re.search(rf"gone attempt 2, for \S+, since {MOMENT} , already settled", told)
+    text = words(enter().get(f"{QUEUE}/consumers").text)
+    assert re.search(rf"held attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", text)
+    assert re.search(rf"gone attempt 2, for \S+, since {MOMENT} , already settled", text)
 
 
 def test_server_without_a_consumer_says_so(enter: Enter, queue: Queue):
@@ -202,9 +202,9 @@ def test_program_that_receives_is_a_consumer_without_counts(enter: Enter, queue:
     assert len(queue.receive(1)) == 1
     assert eventually(lambda: bool(queue.consumers()))
     client = enter()
-    told = words(client.get(f"{QUEUE}/consumers").text)
-    assert "● alive" in told
-    assert "– – – uses receive, which does not report what it holds or has handled" in told
+    text = words(client.get(f"{QUEUE}/consumers").text)
+    assert "● alive" in text
+    assert "– – – uses receive, which does not report what it holds or has handled" in text
     assert "1 queue, none in trouble" in words(client.get("/").text)
 
 
@@ -225,9 +225,9 @@ def test_topics_lead_to_their_groups_and_unacked_records(enter: Enter, topic: To
     page = client.get(TOPIC).text
     assert "billing/<b> 2 3 0 1" in words(page)
     assert '{"n":4}' in words(page)
-    told = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
-    assert "Lag 2 Unacked 3 Dead 0 Consumers 1" in told
-    assert all(record.id in told for record in records)
+    text = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
+    assert "Lag 2 Unacked 3 Dead 0 Consumers 1" in text
+    assert all(record.id in text for record in records)
 
 
 def test_breadcrumbs_lead_from_a_group_to_its_topic_and_server(enter: Enter, topic: Topic):
@@ -245,13 +245,13 @@ def test_topics_in_trouble_name_their_groups_and_say_why(enter: Enter, topic: To
     topic.group("idle")
     topic.publish("x")
     client = enter()
-    told = words(client.get("/main/topics").text)
-    assert "orders/of 100% billing/<b>: no consumer idle: no consumer 1 2" in told
+    text = words(client.get("/main/topics").text)
+    assert "orders/of 100% billing/<b>: no consumer idle: no consumer 1 2" in text
     (record,) = group.poll("one")
     group.bury(record, "one")
     topic.group("idle").poll("one")
-    told = words(client.get("/main/topics").text)
-    assert "orders/of 100% billing/<b>: dead letters 1 2 0 1 1" in told
+    text = words(client.get("/main/topics").text)
+    assert "orders/of 100% billing/<b>: dead letters 1 2 0 1 1" in text
 
 
 def test_partly_counted_lag_is_shown_as_such(enter: Enter, topic: Topic):
@@ -270,8 +270,8 @@ def test_consumer_claims_unacked_records_of_another(enter: Enter, queue: Queue, 
     group.poll("one")
     client, path = enter(), f"{TOPIC}/groups/billing"
     new = {"consumer": "two", "new": "1"}
-    told = client.get(send(client, f"{path}/claim", **new, idle="0s", once="1").headers["location"]).text
-    assert "Claimed 1 record for two" in words(told)
+    text = client.get(send(client, f"{path}/claim", **new, idle="0s", once="1").headers["location"]).text
+    assert "Claimed 1 record for two" in words(text)
     assert [(each.consumer, each.deliveries) for each in group.unacked()] == [("two", 2)]
     again = client.get(send(client, f"{path}/claim", consumer="two", idle="0s", once="1").headers["location"]).text
     assert "Already done." in words(again)
@@ -314,17 +314,17 @@ def test_server_without_topics_or_queues_says_so(enter: Enter):
 
 def test_server_page_shows_details_and_dangers(enter: Enter, queue: Queue):
     queue.pause()
-    told = words(enter().get("/main/server").text)
-    assert "the server keeps nothing on disk" in told
-    assert f"version {queue._executor.client.info()['redis_version']} memory" in told
-    assert "when memory is full noeviction" in told
-    assert "clock same as this machine" in told
+    text = words(enter().get("/main/server").text)
+    assert "the server keeps nothing on disk" in text
+    assert f"version {queue._executor.client.info()['redis_version']} memory" in text
+    assert "when memory is full noeviction" in text
+    assert "clock same as this machine" in text
 
 
-@pytest.mark.parametrize(("ahead", "told"), [(3600, "ahead of"), (-3600, "behind")])
-def test_server_with_a_wrong_clock_says_so(enter: Enter, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str):
+@pytest.mark.parametrize(("ahead", "expected"), [(3600, "ahead of"), (-3600, "behind")])
+def test_server_with_a_wrong_clock_says_so(enter: Enter, monkeypatch: pytest.MonkeyPatch, ahead: int, expected: str):
     monkeypatch.setattr("delayq.operations.doctor.server.time", SimpleNamespace(time=lambda: time.time() - ahead))
-    assert f" {told} this machine" in words(enter().get("/main/server").text)
+    assert f" {expected} this machine" in words(enter().get("/main/server").text)
 
 
 def test_doctor_examines_a_queue_and_shows_its_findings(enter: Enter, queue: Queue):

@@ -190,8 +190,8 @@ def test_topics_in_trouble_are_named_with_their_groups(enter: Enter, queue: Queu
         assert "topic in trouble" not in client.get("/").text
         topic.publish("x")
         topic.group("idle").poll("one")
-        told = "1 topic in trouble: orders (mail: no consumer)"
-        assert eventually(lambda: told in text_of(client.get("/").text))
+        expected = "1 topic in trouble: orders (mail: no consumer)"
+        assert eventually(lambda: expected in text_of(client.get("/").text))
     assert 'href="/main/topics/orders"' in client.get("/").text
 
 
@@ -242,8 +242,10 @@ def test_handler_that_hangs_is_stuck_on_all_pages(enter: Enter, queue: Queue):
     reported(queue, "worker-1", holds=[[message_id, half_an_hour_ago, message.attempt]], count=1)
     client = enter()
     assert "1 of 1 queue in trouble: emails (stuck)" in text_of(client.get("/").text)
-    told = f"stuck Attempt 1 of message {message_id} has been held for 32m by consumer worker-1; 99 % of handlers took"
-    assert told in text_of(client.get("/main/queues/emails").text)
+    expected = (
+        f"stuck Attempt 1 of message {message_id} has been held for 32m by consumer worker-1; 99 % of handlers took"
+    )
+    assert expected in text_of(client.get("/main/queues/emails").text)
     assert 'delayq_deliveries_stuck{queue="emails"} 1.0' in client.get("/metrics").text
     assert client.get("/api/v1/servers/main/queues/emails").json()["summary"]["troubles"][0]["code"] == "stuck"
     why = queue.why(message_id)
@@ -257,10 +259,10 @@ def test_late_schedule_is_named(enter: Enter, queue: Queue, redis_server: RedisS
     reported(queue, "worker-1")
     client = enter()
     assert "ago schedule late" in text_of(client.get("/main/queues/emails/schedules").text)
-    told = text_of(client.get("/main/queues/emails").text)
-    assert "late A message has been due for" in told
+    text = text_of(client.get("/main/queues/emails").text)
+    assert "late A message has been due for" in text
     assert re.search(
-        r"schedule late 1 schedule is late: its slot was \S+ \S+ ago, and no consumer has taken it\.", told
+        r"schedule late 1 schedule is late: its slot was \S+ \S+ ago, and no consumer has taken it\.", text
     )
 
 
@@ -269,9 +271,9 @@ def test_worst_troubles_are_named_first(enter: Enter, redis_server: RedisServer)
     for number in range(7):
         with Queue(f"q{number}", url=redis_server.url) as queue:
             queue.pause() if number < 5 else queue.send("x", at=past - dt.timedelta(hours=number))
-    told = text_of(enter().get("/").text)
+    text = text_of(enter().get("/").text)
     assert (
-        "7 of 7 queues in trouble: q6 (no consumer, late), q5 (no consumer, late), q0 (paused), q1 (paused), q2" in told
+        "7 of 7 queues in trouble: q6 (no consumer, late), q5 (no consumer, late), q0 (paused), q1 (paused), q2" in text
     )
 
 
@@ -300,9 +302,9 @@ def test_paused_queue_is_not_blamed_for_its_consumers(enter: Enter, queue: Queue
     queue.pause()
     client = enter()
     assert "1 of 1 queue in trouble: emails (paused)" in text_of(client.get("/").text)
-    told = text_of(client.get("/main/queues/emails").text)
-    assert "The queue has been paused since" in told
-    assert "there is no consumer" not in told
+    text = text_of(client.get("/main/queues/emails").text)
+    assert "The queue has been paused since" in text
+    assert "there is no consumer" not in text
 
 
 @pytest.mark.parametrize("name", [SCRIPT, "a/b", "..", ".", "50%2F", "ä ö", "?x=1&y", 'a"b', "'"])
@@ -518,9 +520,11 @@ def test_texts_beside_the_picture_say_what_it_shows(enter: Enter, redis_server: 
     page = enter().get("/").text
     numbers = ("no", "one", "two", "three", "four", "five")
     for file in (ROOT / "README.md", ROOT / "docs" / "index.md"):
-        told = re.search(r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text())
-        assert told is not None
-        assert f"{numbers.index(told[1])} of {numbers.index(told[2])} queues in trouble: " in text_of(page)
+        found = re.search(
+            r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text()
+        )
+        assert found is not None
+        assert f"{numbers.index(found[1])} of {numbers.index(found[2])} queues in trouble: " in text_of(page)
     cells = re.findall(r'data-label="(?:Due|Oldest due)">([^<]*)<', page)
     rows = list(zip(cells[::2], cells[1::2], strict=True))
     assert len(rows) == 5

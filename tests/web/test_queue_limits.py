@@ -42,11 +42,11 @@ def test_queue_without_limits_has_no_limits_card(enter: Enter, queue: Queue):
 
 @pytest.mark.parametrize("path", [QUEUE, f"{QUEUE}/limits"])
 def test_limits_show_what_is_in_use_and_held_back(enter: Enter, limited: Queue, path: str):
-    told = card(enter().get(path).text)
-    assert "rate 100/h 3 of 100 handed out within 1h nothing" in told
-    assert "concurrency 20 3 of 20 running nothing" in told
-    assert "concurrency per key 2 by 2 keys 4 waiting for others with the same key" in told
-    assert "big 2 of 2 4 <i>small</i> 1 of 2 0" in told
+    text = card(enter().get(path).text)
+    assert "rate 100/h 3 of 100 handed out within 1h nothing" in text
+    assert "concurrency 20 3 of 20 running nothing" in text
+    assert "concurrency per key 2 by 2 keys 4 waiting for others with the same key" in text
+    assert "big 2 of 2 4 <i>small</i> 1 of 2 0" in text
     assert limited.stats().unack == 3
 
 
@@ -60,12 +60,12 @@ def test_bounded_queue_shows_its_length_and_whether_it_is_full(enter: Enter, que
 
 def test_exhausted_limit_shows_how_many_messages_wait_and_until_when(enter: Enter, limited: Queue):
     limited.configure(rate="3/h", concurrency=3, concurrency_per_key=None)
-    told = card(enter().get(f"{QUEUE}/limits").text)
-    assert "rate 3/h 3 of 3 handed out within 1h 4 due concurrency" in told
-    assert "concurrency 3 3 of 3 running 4 due" in told
+    text = card(enter().get(f"{QUEUE}/limits").text)
+    assert "rate 3/h 3 of 3 handed out within 1h 4 due concurrency" in text
+    assert "concurrency 3 3 of 3 running 4 due" in text
     limited.configure(concurrency=None)
-    told = card(enter().get(f"{QUEUE}/limits").text)
-    assert "4 due; the next can run in " in told
+    text = card(enter().get(f"{QUEUE}/limits").text)
+    assert "4 due; the next can run in " in text
 
 
 def test_redaction_hides_keys_but_shows_their_counts(enter: Enter, limited: Queue):

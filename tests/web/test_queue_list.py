@@ -104,11 +104,11 @@ def test_queue_in_trouble_is_named_on_each_page_and_listed_alone(enter: Enter, r
     trouble(redis_client, NAMES[117])
     client = enter(interval=0)
 
-    def told() -> str:
+    def overview() -> str:
         client.get("/?trouble=1")  # in this process, the round only runs during requests
         return text_of(client.get("/").text)
 
-    assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in told())
+    assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in overview())
     page = client.get(link(client.get("/").text, "Show it")).text
     assert rows(page) == [NAMES[117]]
 
@@ -171,11 +171,13 @@ def test_unknown_values_come_last_in_both_orders(sort: str, order: Order, names:
     stats, now = QueueStats(queue="q"), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     known = {"a": None, "b": 1, "d": 60}
     due = {name: None if ago is None else now - dt.timedelta(seconds=ago) for name, ago in known.items()}
-    told = {name: figures(msgspec.structs.replace(stats, oldest_due_at=at), None, 0, False) for name, at in due.items()}
+    found = {
+        name: figures(msgspec.structs.replace(stats, oldest_due_at=at), None, 0, False) for name, at in due.items()
+    }
     view = QueueListView(sort=sort, order=order, rows=3)
-    page = view.listed(list("abcd"), (), told)
+    page = view.listed(list("abcd"), (), found)
     assert page == NamePage(names=tuple(names[:3]), matched=4, following="3", last="3")
-    rest = msgspec.structs.replace(view, start="3").listed(list("abcd"), (), told)
+    rest = msgspec.structs.replace(view, start="3").listed(list("abcd"), (), found)
     assert (rest.names, rest.first, rest.back) == (tuple(names[3:]), 3, "0")
 
 

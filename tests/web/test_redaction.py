@@ -40,9 +40,9 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
         group = topic.group("billing", start="0")
         topic.publish(payload, headers=headers)
         topic._executor.client.xadd(topic._context.shards[0].keys.stream, {"password": SECRET})
-        told = f"password={SECRET}"
+        reason = f"password={SECRET}"
         for record in group.poll("first"):
-            group.bury(record, "first", told, told)
+            group.bury(record, "first", reason, reason)
         yield queue
 
 
@@ -249,13 +249,13 @@ def test_edit_keeps_hidden_values(enter: Enter, stocked: Queue):
 
 
 @pytest.mark.parametrize(
-    ("redact", "told"),
+    ("redact", "expected"),
     [
         ("password", "give a list of names"),
         ([" "], "is not the name of a field"),
         (["a", "\u200b"], "is not the name of a field"),
     ],
 )
-def test_invalid_names_are_refused(redact: list[str], told: str):
-    with pytest.raises(InvalidInput, match=told):
+def test_invalid_names_are_refused(redact: list[str], expected: str):
+    with pytest.raises(InvalidInput, match=expected):
         app("redis://127.0.0.1:1", redact=redact)

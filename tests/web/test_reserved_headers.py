@@ -53,9 +53,9 @@ def test_api_refuses_headers_of_delayq_and_changes_nothing(
     before = snapshot(stocked)
     answer = act(enter(), path_of(operation).replace("/m/", "/dead/"), with_header(BODIES[operation.name], name))
     assert is_problem(answer, 400)
-    told = answer.json()
-    assert told["field"].endswith(f"headers.{name}")
-    assert f"header {name!r} is reserved" in told["detail"]
+    response = answer.json()
+    assert response["field"].endswith(f"headers.{name}")
+    assert f"header {name!r} is reserved" in response["detail"]
     assert snapshot(stocked) == before
 
 

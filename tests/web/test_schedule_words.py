@@ -24,7 +24,7 @@ HOURS = ["*", "0", "9", "9-17", "*/2", "*/5", "8-18/2", "9,17", "0,12", "1,2,5",
 
 
 @pytest.mark.parametrize(
-    ("when", "timezone", "told"),
+    ("when", "timezone", "expected"),
     [
         ("0 9 * * 1-5", "Europe/Berlin", "Every weekday at 09:00, Europe/Berlin"),
         ("0 9 1 * mon-fri", "UTC", "At 09:00 on the 1st of the month or on any weekday, UTC"),
@@ -52,19 +52,19 @@ HOURS = ["*", "0", "9", "9-17", "*/2", "*/5", "8-18/2", "9,17", "0,12", "1,2,5",
         ("of a newer delayq", "UTC", "of a newer delayq, UTC"),
     ],
 )
-def test_schedule_is_described_in_words(when: str, timezone: str, told: str):
-    assert words(when, timezone) == told
+def test_schedule_is_described_in_words(when: str, timezone: str, expected: str):
+    assert words(when, timezone) == expected
 
 
 def test_sentence_names_the_days_on_which_the_schedule_fires():
     wrong, silent = [], 0
     for day, month, weekday in product(DAYS, MONTHS, WEEKDAYS):
         when = f"0 9 {day} {month} {weekday}"
-        told = words(when, "UTC").removesuffix(", UTC")
-        silent += told == when
+        text = words(when, "UTC").removesuffix(", UTC")
+        silent += text == when
         fires = {at.date() for at in fired(when, len(DATES))}
-        if told != when and fires != days_in(told):
-            wrong.append((when, told))
+        if text != when and fires != days_in(text):
+            wrong.append((when, text))
     assert wrong == []
     assert silent < len(DAYS) * len(MONTHS) * len(WEEKDAYS) / 20
 
@@ -73,10 +73,10 @@ def test_sentence_names_the_times_at_which_the_schedule_fires():
     wrong, silent = [], 0
     for minute, hour in product(MINUTES, HOURS):
         when = f"{minute} {hour} * * *"
-        told = words(when, "UTC").removesuffix(", UTC")
-        silent += told == when
-        if told != when and [at.hour * 60 + at.minute for at in fired(when, 1)] != times_in(told):
-            wrong.append((when, told))
+        text = words(when, "UTC").removesuffix(", UTC")
+        silent += text == when
+        if text != when and [at.hour * 60 + at.minute for at in fired(when, 1)] != times_in(text):
+            wrong.append((when, text))
     assert wrong == []
     assert silent <= len(MINUTES) * len(HOURS) / 3  # such as */7 of every fifth hour
 

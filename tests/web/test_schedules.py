@@ -108,9 +108,9 @@ def test_unreadable_ledger_does_not_hide_schedules(enter: Enter, queue: Queue, u
     handle(queue)
     client = enter(servers={"main": unable})
     for path in (f"{QUEUE}/schedules", "/main/schedules"):
-        told = words(client.get(path).text)
-        assert "Every 1h" in told
-        assert "the dashboard’s Redis user may not read the ledger" in told
+        text = words(client.get(path).text)
+        assert "Every 1h" in text
+        assert "the dashboard’s Redis user may not read the ledger" in text
 
 
 def test_schedules_of_a_server_include_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
@@ -119,10 +119,10 @@ def test_schedules_of_a_server_include_all_its_queues(enter: Enter, queue: Queue
         other.schedules.add("nightly", "0 3 * * *", timezone="Asia/Tokyo")
         other.schedules.pause("nightly")
     page = enter().get("/main/schedules").text
-    told = words(page)
-    assert "hourly emails Every 1h" in told
-    assert OUTCOMES in told
-    assert "nightly reports/a At 03:00 every day, Asia/Tokyo 0 3 * * * paused the ledger is off" in told
+    text = words(page)
+    assert "hourly emails Every 1h" in text
+    assert OUTCOMES in text
+    assert "nightly reports/a At 03:00 every day, Asia/Tokyo 0 3 * * * paused the ledger is off" in text
     assert 'href="/main/queues/reports%252Fa/schedules"' in page
 
 
@@ -164,9 +164,9 @@ def test_unreadable_queue_is_reported_beside_the_others(enter: Enter, queue: Que
     with Queue("broken", url=redis_server.url) as broken:
         broken.pause()
         broken._executor.client.set("delayq:{broken}:schedules", "x")
-    told = words(enter().get("/main/schedules").text)
-    assert "broken: " in told
-    assert "hourly emails" in told
+    text = words(enter().get("/main/schedules").text)
+    assert "broken: " in text
+    assert "hourly emails" in text
 
 
 FIELDS = {
@@ -205,10 +205,10 @@ def client(enter: Enter, queue: Queue) -> Client:
 
 def test_schedule_is_previewed_in_words_and_times_and_stored_once(client: Client, queue: Queue):
     page = preview(client).text
-    told = words(page)
-    assert "Every weekday at 09:00, Europe/Berlin." in told
+    text = words(page)
+    assert "Every weekday at 09:00, Europe/Berlin." in text
     times = [f"2030-01-0{day} 08:00:00" for day in (1, 2, 3, 4, 7)]
-    assert re.findall(r"2030-01-0\d 08:00:00", told) == times
+    assert re.findall(r"2030-01-0\d 08:00:00", text) == times
     assert queue.schedules.list() == []
     moved = stored(client, page)
     assert moved.headers["location"] == f"{QUEUE}/schedules"
@@ -261,7 +261,7 @@ def test_form_cannot_change_a_schedule_of_a_program(client: Client, queue: Queue
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("name", "", "must not be empty"),
         ("when", "0 25 * * *", "write five fields"),
@@ -277,11 +277,11 @@ def test_form_cannot_change_a_schedule_of_a_program(client: Client, queue: Queue
         ("timeout", "2d", "is not between"),
     ],
 )
-def test_invalid_schedule_comes_back_with_the_reason(client: Client, name: str, value: str, told: str):
+def test_invalid_schedule_comes_back_with_the_reason(client: Client, name: str, value: str, expected: str):
     answer = preview(client, **{name: value})
     assert answer.status_code == 400
     assert wrong(answer.text)[0] == name
-    assert told in wrong(answer.text)[1]
+    assert expected in wrong(answer.text)[1]
     assert {each: typed(answer.text, each) for each in ("when", "payload")} == {
         each: (FIELDS | {name: value})[each] for each in ("when", "payload")
     }
@@ -334,6 +334,6 @@ def test_viewer_gets_no_form(enter: Enter, queue: Queue):
     client = enter(read_only=True)
     for path in (NEW, f"{QUEUE}/schedules/hourly/remove"):
         assert "You have read-only access." in words(client.get(path).text)
-    told = words(client.get(f"{QUEUE}/schedules").text)
-    assert "Add…" not in told
-    assert "Remove…" not in told
+    text = words(client.get(f"{QUEUE}/schedules").text)
+    assert "Add…" not in text
+    assert "Remove…" not in text

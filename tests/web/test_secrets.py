@@ -26,9 +26,9 @@ def test_password_of_a_working_server_is_never_shown(enter: Enter, start_server)
         queue.send("hello")
         for servers in (url, {"main": url}):
             client = enter(servers=servers)
-            told = [client.get(path) for path in PATHS if not path.endswith("live")]
-            told += [act(client, "/main/queues/emails/pause")]
-            assert not [each for each in told if "hunter2" in each.text + str(each.headers)]
+            found = [client.get(path) for path in PATHS if not path.endswith("live")]
+            found += [act(client, "/main/queues/emails/pause")]
+            assert not [each for each in found if "hunter2" in each.text + str(each.headers)]
         assert client.get("/main/queues/emails").status_code == 200
     assert "hunter2" not in str(lines)
 
@@ -40,9 +40,9 @@ def test_password_of_an_unreachable_or_refusing_server_is_never_shown(enter: Ent
         url = f"redis://default:hunter2-secret@127.0.0.1:{port}/0"
         with capture_logs() as lines:
             client = enter(servers={"main": url})
-            told = [client.get(path) for path in PATHS if not path.endswith("live")]
-        assert {told[0].status_code, told[1].status_code} == {503}
-        assert not [each for each in told if "hunter2" in each.text + str(each.headers)]
+            found = [client.get(path) for path in PATHS if not path.endswith("live")]
+        assert {found[0].status_code, found[1].status_code} == {503}
+        assert not [each for each in found if "hunter2" in each.text + str(each.headers)]
         assert "hunter2" not in str(lines)
 
 
@@ -52,6 +52,6 @@ def test_guessed_secrets_are_not_logged(enter: Enter):
     log_in(client, "a tokem that is long enough")
     log_in(client, "a token that is long enough")
     client.post("/logout", headers=OWN)
-    told = [(line["action"], line["outcome"].partition(":")[0]) for line in lines if isinstance(line, dict)]
-    assert told == [("login", "refused"), ("login", "done"), ("logout", "refused")]  # the last form was forged
+    logged = [(line["action"], line["outcome"].partition(":")[0]) for line in lines if isinstance(line, dict)]
+    assert logged == [("login", "refused"), ("login", "done"), ("logout", "refused")]  # the last form was forged
     assert "long enough" not in str(lines)

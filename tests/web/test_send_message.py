@@ -83,16 +83,16 @@ def test_form_sent_twice_sends_one_message_even_to_another_dashboard(client: Cli
 
 
 @pytest.mark.parametrize(
-    ("on_conflict", "told", "left"),
+    ("on_conflict", "expected", "left"),
     [
         ("ignore", "m already exists: nothing was sent.", "old"),
         ("replace", "m existed and was replaced.", "new"),
     ],
 )
-def test_existing_id_is_kept_or_replaced(client: Client, queue: Queue, on_conflict: str, told: str, left: str):
+def test_existing_id_is_kept_or_replaced(client: Client, queue: Queue, on_conflict: str, expected: str, left: str):
     queue.send("old", delay=60, id="m")
     fields = filled(client) | {"payload": '"new"', "id": "m", "when": "60s", "on_conflict": on_conflict}
-    assert told in words(client.get(client.post(SEND, data=fields, headers=OWN).headers["location"]).text)
+    assert expected in words(client.get(client.post(SEND, data=fields, headers=OWN).headers["location"]).text)
     assert [info.payload for info in queue.peek()] == [left]
 
 
@@ -190,7 +190,7 @@ def nightly(_: Any) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("payload", "headers", "told"),
+    ("payload", "headers", "expected"),
     [
         (b"\xff\x00", {}, "its payload is not text"),
         (b"a\r\nb", {}, "its payload is not text"),
@@ -199,12 +199,12 @@ def nightly(_: Any) -> None: ...
     ],
 )
 def test_message_that_a_form_cannot_hold_is_not_copied(
-    client: Client, queue: Queue, payload: Any, headers: dict[str, Any], told: str
+    client: Client, queue: Queue, payload: Any, headers: dict[str, Any], expected: str
 ):
     queue.send(payload, id="m", delay=60, headers=headers)
     answer = client.get(f"{SEND}?copy=m")
     assert answer.status_code == 409
-    assert told in words(answer.text)
+    assert expected in words(answer.text)
 
 
 def test_send_is_audited_without_its_payload(enter: Enter, queue: Queue):

@@ -233,11 +233,15 @@ def test_pages_report_a_silent_server_and_show_the_others(client: Client, halt: 
         while "Waiting for the server" in (overview := client.get("/")).text:
             assert "/main/queues/emails" in overview.text
         page = client.get("/west/queues/orders")
-    told = "west has not answered for 4 s: check that the server runs"
-    assert (overview.status_code, told in overview.text, "/main/queues/emails" in overview.text) == (200, True, True)
-    assert (page.status_code, told in page.text) == (503, True)
+    expected = "west has not answered for 4 s: check that the server runs"
+    assert (overview.status_code, expected in overview.text, "/main/queues/emails" in overview.text) == (
+        200,
+        True,
+        True,
+    )
+    assert (page.status_code, expected in page.text) == (503, True)
     while (page := client.get("/west/queues/orders")).status_code != 200:
-        assert told in page.text  # on a stalled machine, it is silent too
+        assert expected in page.text  # on a stalled machine, it is silent too
 
 
 @pytest.mark.full

@@ -39,8 +39,8 @@ def stocked(queue: Queue) -> Queue:
 
 
 def appear(queue: Queue) -> None:
-    told = {"host": "h", "pid": 1, "version": "1", "age": 0, "concurrency": 8, "handled": 0, "failed": 0}
-    note = queue._context.shards[0].heartbeat("worker", json.dumps(told | {"holds": [], "count": 0}).encode())
+    fields = {"host": "h", "pid": 1, "version": "1", "age": 0, "concurrency": 8, "handled": 0, "failed": 0}
+    note = queue._context.shards[0].heartbeat("worker", json.dumps(fields | {"holds": [], "count": 0}).encode())
     queue._executor.execute(execute(note))
 
 

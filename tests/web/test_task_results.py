@@ -97,11 +97,11 @@ def test_page_shows_the_result_of_a_message_that_is_gone(enter: Enter, known: Qu
     Consumer(known).drain()
     page = client.get(f"{MESSAGES}/a")
     assert page.status_code == 200
-    told = words(page.text)
-    assert "Result status done task price created" in told
-    assert "Value 24 bytes" in told
-    assert '{ "item": "tea", "total": 6 }' in told
-    assert "Arguments 25 bytes" in told
+    text = words(page.text)
+    assert "Result status done task price created" in text
+    assert "Value 24 bytes" in text
+    assert '{ "item": "tea", "total": 6 }' in text
+    assert "Arguments 25 bytes" in text
     assert client.get(f"{MESSAGES}/b").status_code == 404
 
 
@@ -109,10 +109,10 @@ def test_page_shows_the_last_attempt_of_a_message_that_waits(enter: Enter, known
     client = enter()
     sent(client, payload={"item": "milk"})
     Consumer(known).drain()
-    told = words(client.get(f"{MESSAGES}/a").text)
-    assert "Last attempt status retry" in told
+    text = words(client.get(f"{MESSAGES}/a").text)
+    assert "Last attempt status retry" in text
     assert "raise LookupError(f&quot;no price for {item}&quot;)" in client.get(f"{MESSAGES}/a").text or (
-        'raise LookupError(f"no price for {item}")' in told
+        'raise LookupError(f"no price for {item}")' in text
     )
 
 
@@ -176,8 +176,8 @@ def test_page_and_api_of_a_queue_say_how_the_runs_of_its_tasks_ended(enter: Ente
     queue.send_many([Outgoing({"item": each}, task=name, max_retries=0) for each in ("tea", "milk")])
     assert client.get(EMAILS).json()["tasks"] == []
     Consumer(queue).drain()
-    told = client.get(EMAILS).json()["tasks"]
-    assert told == [{"task": name, "acked": 1, "failed": 0, "dead": 1}]
+    answer = client.get(EMAILS).json()["tasks"]
+    assert answer == [{"task": name, "acked": 1, "failed": 0, "dead": 1}]
     page = client.get("/main/queues/emails").text
     assert "&lt;b&gt;&amp;" in page.partition('id="task-runs"')[2]
     assert name not in page

@@ -85,14 +85,14 @@ spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fals
 rows = spark.range(3).selectExpr("cast(id AS string) payload", "0 delay")
 rows.write.format("delayq").option("queue", "wheel").mode("append").save()
 """
-    told = os.environ | {
+    settings = os.environ | {
         "DELAYQ_URL": redis_server.url,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": "",  # without what the tests' own folder there prepares for Spark
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, env=told
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, env=settings
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(run("stats", "wheel", "--json", "--url", redis_server.url))["sent"] == 3

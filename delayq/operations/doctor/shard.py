@@ -24,6 +24,7 @@ from delayq.operations.doctor import scan
 from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, Finding, ailments, is_time
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.schedules import look_at_schedules
+from delayq.operations.groups import mend
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
 from delayq.protocol.command import Command
@@ -81,6 +82,8 @@ class ShardExamination:
         """Check the structures; return False if they cannot be checked."""
         if not (yield from self.types_fit()):
             return False
+        if self.repair:
+            yield from self.mend_groups()
         self.now_ms = (yield from execute(self.scripts.stats())).now_ms
         for state in STATES:
             self.report.say(f"{self.where}looking at {state}")
@@ -92,6 +95,15 @@ class ShardExamination:
             yield from scan.structure(command, key, partial(self.look_at_knowledge, name, states))
         self.report.say(f"{self.where}looking at reserved ids, and for payloads without a message")
         return True
+
+    def mend_groups(self) -> Operation[None]:
+        """Mend what can be mended of groups, as consumers do every half minute."""
+        self.report.say(f"{self.where}looking at groups")
+        members, groups = yield from mend(self.scripts)
+        if members or groups:
+            what = f"{self.where}what was stored of {plural(members, 'member')} and {plural(groups, 'group')} was wrong"
+            remedy = "corrected: another program had changed it, or an older delayq had settled members"
+            self.report.tell(Finding("group", None, what, remedy, repaired=True))
 
     def looks(self) -> dict[str, scan.Look]:
         """Return what checks the ids in keys, by what the keys begin with."""

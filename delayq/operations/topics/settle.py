@@ -147,4 +147,4 @@ def drop_idle_consumers(context: TopicContext, group: str) -> Operation[int]:
     """
     shards = yield from context.opened()
     replies = yield [scripts.drop_idle_consumers(group, FORGOTTEN_MS, NAMELESS) for scripts in shards]
-    return sum(0 if context.outlives(reply) else unwrap(reply) for reply in replies)
+    return sum(context.unwrap(reply, 0) for reply in replies)

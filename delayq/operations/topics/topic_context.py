@@ -116,9 +116,9 @@ class TopicContext(RecordedContext[TopicCommands]):
 
     def reopened(self) -> Operation[bool]:
         """Record the topic again if its record was lost; return whether it was, so that its data were lost, too."""
-        known, count, self._recorded = self._since, self._expected or len(self.shards), False
+        known, count, self.is_recorded = self._since, self._expected or len(self.shards), False
         yield from self.opened()
-        if not self._recorded:
+        if not self.is_recorded:
             record = yield from execute(self.shards[0].open_queue(count, create=True))
             yield from self._take_record(record, False, create=True)
         return bool(known) and self._since != known
@@ -128,7 +128,7 @@ class TopicContext(RecordedContext[TopicCommands]):
 
         What handlers have done is settled even if the topic's record no longer fits this client.
         """
-        return self.shards if self._recorded else (yield from self.opened())
+        return self.shards if self.is_recorded else (yield from self.opened())
 
     is_packed = False  # whether an entry may hold several records
 

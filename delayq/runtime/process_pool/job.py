@@ -50,14 +50,14 @@ class ProcessJob(NamedTuple):
         initializer: called first; pickled, or None.
         variable: the module and name of the queue, to take its middleware and these functions from; None if it has
             neither.
-        around: the number of middleware functions, and the names of these functions.
+        around: the number of middleware functions, the names of these functions, and whether others are found.
     """
 
     queue: str
     handler: bytes | None
     initializer: bytes | None
     variable: tuple[str, str] | None
-    around: tuple[int, list[tuple[str, str]]]
+    around: tuple[int, list[tuple[str, str]], bool]
 
     def unpack(self) -> Handler:
         """Return the function to call with each message.
@@ -133,5 +133,6 @@ def _variable(queue: object) -> tuple[str, str] | None:
     return None
 
 
-def _around(queue: Any) -> tuple[int, list[tuple[str, str]]]:
-    return queue.middleware.count, sorted(queue.handlers.named)
+def _around(queue: Any) -> tuple[int, list[tuple[str, str]], bool]:
+    handlers = queue.handlers
+    return queue.middleware.count, sorted(handlers.named), handlers.find_task is not None

@@ -43,7 +43,7 @@ class SourceTable(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-_ALL = ("url", "prefix", "waitFor", "columns", "failOnMissing")
+_ALL = ("url", "urlFrom", "prefix", "waitFor", "columns", "failOnMissing")
 _SCORED = ("after", "before", "partitions", "pushFilters")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from delayq.model.chart import Scale, Tick, TimeAxis, Values, linear, logarithmic, pieces
+from delayq.model.chart import Scale, Tick, TimeAxis, Values, linear, logarithmic, nice, pieces
 from delayq.model.show import or_dash, show_duration, show_short
 
 WIDTH, HEIGHT = 720, 230
@@ -143,9 +143,7 @@ class LineChart:
 
 def count_scale(most: float) -> Scale:
     """Return a scale from 0 to a round number that is at least `most`."""
-    rough = max(most, 1) / 4
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = max(1.0, next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough))
+    step = max(1.0, nice(most / 4))
     return linear((i * step for i in range(max(1, math.ceil(most / step)) + 1)), show_short)
 
 

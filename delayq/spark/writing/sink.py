@@ -36,8 +36,8 @@ DAY = 86_400.0
 MOST_BYTES = 512 * 1024 * 1024  # of a value in Redis
 MODES = ("FAILFAST", "PERMISSIVE")
 OPTIONS = (
-    *("url", "prefix", "waitFor", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary"),
-    *("shards", "maxPayload"),
+    *("url", "urlFrom", "prefix", "waitFor", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects"),
+    *("summary", "shards", "maxPayload"),
 )
 Encode: TypeAlias = Callable[[Outgoing], EncodedMessage]
 _SPARKS = ("checkpointlocation", "queryname")  # options of Spark that it passes along for a stream

@@ -98,13 +98,13 @@ def _with_first_dues(events: Sequence[Event]) -> Sequence[Event]:
     if all(event.kind != "unstarted" for event in events):
         return events
     first: dict[tuple[int, int], float] = {}  # by the attempt, and when it fell due again
-    told = []
+    calls = []
     for event in events:
         due_ms = first.get((event.attempt, int(event.due_ms)), event.due_ms)
         if event.kind == "unstarted":
             first[event.attempt, int(event.ms)] = due_ms
-        told.append(replace(event, due_ms=due_ms) if event.kind == "delivered" else event)
-    return told
+        calls.append(replace(event, due_ms=due_ms) if event.kind == "delivered" else event)
+    return calls
 
 
 def _wrongs(events: Sequence[Event], troubles: Troubles) -> Iterator[str]:

@@ -63,8 +63,10 @@ def both(world: World, url: str, shards: int = 1) -> tuple[Load, Load]:
     producing = {"delays": (0.0, 2.0), "again": True, "batch": 20}
 
     def use(name: str, wait_replicas: int) -> Load:
-        told = producing | {"wait_replicas": wait_replicas}
-        return Load(world, url, name, count=count, rate=RATE, shards=shards, producing=told, consuming={"work": WORK})
+        settings = producing | {"wait_replicas": wait_replicas}
+        return Load(
+            world, url, name, count=count, rate=RATE, shards=shards, producing=settings, consuming={"work": WORK}
+        )
 
     return use("safe", 1), use("fast", 0)
 

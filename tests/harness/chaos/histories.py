@@ -43,8 +43,8 @@ def recovered(at: float, pid: int) -> Event:
 
 
 def judged(*events: Event | list[Event], lease: float | None = None) -> Verdict:
-    told = [each for event in events for each in (event if isinstance(event, list) else [event])]
-    return check(sorted(told, key=lambda event: event.at), lease)
+    found = [each for event in events for each in (event if isinstance(event, list) else [event])]
+    return check(sorted(found, key=lambda event: event.at), lease)
 
 
 def wrong(verdict: Verdict) -> dict[str, list[str]]:

@@ -65,11 +65,11 @@ def main(only: str | None, seed: int, seeds: int, short: bool, keep: bool) -> No
     failed = 0
     for name in names:
         for number in range(seed, seed + seeds):
-            failed += not told(name, number, "short" if short else "long", keep)
+            failed += not reported(name, number, "short" if short else "long", keep)
     sys.exit(1 if failed else 0)
 
 
-def told(name: str, seed: int, size: Size, keep: bool) -> bool:
+def reported(name: str, seed: int, size: Size, keep: bool) -> bool:
     """Run a scenario and print its line; return whether it passed."""
     folder = Path(tempfile.mkdtemp(prefix="delayq-chaos-"))
     began = time.monotonic()

@@ -164,15 +164,15 @@ def wound(queue: Queue) -> None:
 STALE = "stale"
 
 
-def stale(told: Any, wanted: Any) -> bool:
+def stale(given: Any, wanted: Any) -> bool:
     """An ack or another outcome was refused, perhaps in part, because it was already done."""
-    return told == STALE or (isinstance(told, list) and len(told) == len(wanted))
+    return given == STALE or (isinstance(given, list) and len(given) == len(wanted))
 
 
-def found(told: Any, wanted: Any) -> bool:
+def found(given: Any, wanted: Any) -> bool:
     """A send has found its own message, and says that it did not create it."""
-    return [id for id, _ in told] == [id for id, _ in wanted] and all(
-        created <= it for (_, created), (_, it) in zip(told, wanted, strict=True)
+    return [id for id, _ in given] == [id for id, _ in wanted] and all(
+        created <= it for (_, created), (_, it) in zip(given, wanted, strict=True)
     )
 
 
@@ -274,7 +274,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
     ),
     "consumers": Operation(lambda q, _: [each.pid for each in q.consumers()], ("Queue.consumers",)),
-    "sample": Operation(lambda q, _: q.sample(), ("Queue.sample",), lambda told, _: not told, first=forget_samples),
+    "sample": Operation(lambda q, _: q.sample(), ("Queue.sample",), lambda given, _: not given, first=forget_samples),
     "samples": Operation(
         lambda q, _: [(each.stats.pending, each.stats.unack) for each in q.samples()],
         ("Queue.samples",),

@@ -34,7 +34,7 @@ class Seen:
     places: dict[str, str]
     past: dict[str, int]
 
-    def told(self) -> dict[str, str]:
+    def numbered(self) -> dict[str, str]:
         """The places, with random ids replaced by numbers."""
         chosen = {id: place for id, place in self.places.items() if named(id) == id or id == "paused"}
         others = sorted(place for id, place in self.places.items() if id not in chosen)
@@ -47,7 +47,7 @@ class Played:
 
     queue: Queue
     stock: Stock
-    told: Any
+    result: Any
     error: ServerError | None
     before: Seen
     after: Seen
@@ -89,7 +89,7 @@ class Stage:
         """Delete everything."""
         self.raw.flushall()
         for queue in (self.direct, self._later):
-            queue._context._recorded = False  # otherwise they would report that their data are lost
+            queue._context.is_recorded = False  # otherwise they would report that their data are lost
 
     @contextlib.contextmanager
     def played(self, operation: Operation, decide: Decide) -> Iterator[Played]:
@@ -105,18 +105,18 @@ class Stage:
             stock = operation.fill(queue, fresh)
             operation.first(queue)
             before = self.seen()
-            told: Any = None
+            result: Any = None
             error = None
             self.proxy.passed.clear()
             self.proxy.cuts, self.proxy.decide = 0, decide
             try:
-                told = say(lambda: operation.run(queue, stock))
+                result = say(lambda: operation.run(queue, stock))
             except ServerError as failure:
                 error = failure
             finally:
                 self.proxy.decide = lambda _: None
                 self.proxy.mend()
-            yield Played(queue, stock, told, error, before, self.seen())
+            yield Played(queue, stock, result, error, before, self.seen())
 
     def seen(self) -> Seen:
         """Read everything, bypassing the proxy."""

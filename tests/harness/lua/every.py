@@ -69,7 +69,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
     "ledger_extent": lambda scripts: scripts.ledger_extent(""),
-    "deregister": lambda scripts: scripts.deregister("me", {"took:0": 3}),
+    "deregister": lambda scripts: scripts.deregister("me", {"took:0": 3, "task:acked:welcome": 1}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open_queue": lambda scripts: scripts.open_queue(1, create=True),
     "progress": lambda scripts: scripts.progress(*HELD, b"[1]"),

@@ -63,7 +63,7 @@ class Beyond:
         said = self.both(
             "send unique",
             lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),
-            lambda: told(self.model.send_unique(id, payload, delay, retries, unique, conflict)),
+            lambda: comparable(self.model.send_unique(id, payload, delay, retries, unique, conflict)),
         )
         if said == "ServerUnreachable":
             return
@@ -117,7 +117,7 @@ def due_and_created(sent: SentMessage) -> tuple[int, bool]:
     return round(sent.due_at.timestamp() * 1000), sent.created
 
 
-def told(result: tuple[int | None, bool]) -> tuple[Any, bool]:
+def comparable(result: tuple[int | None, bool]) -> tuple[Any, bool]:
     """The model's result without the due time of an existing message that does not wait."""
     due, created = result
     return (ANY if due is None else due), created

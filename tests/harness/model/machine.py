@@ -23,7 +23,7 @@ from delayq.protocol.operation import Operation, unwrap
 from delayq.types import QueueStats
 from tests.harness.model import groups
 from tests.harness.model import model as expected
-from tests.harness.model.beyond import Beyond, due_and_created, told
+from tests.harness.model.beyond import Beyond, comparable, due_and_created
 from tests.harness.model.features import Met
 from tests.harness.model.grouping import Grouping
 from tests.harness.model.held import PURGEABLE, Clock, Handed, retrying
@@ -173,7 +173,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
         said = self.both(
             "send",
             lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),
-            lambda: told(self.model.send(id, payload, delay, retries, expires, conflict)),
+            lambda: comparable(self.model.send(id, payload, delay, retries, expires, conflict)),
         )
         taken[f"send {conflict} over {was}"] += 1
         taken["send DuplicateMessage"] += said == "DuplicateMessage"

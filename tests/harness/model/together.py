@@ -17,7 +17,7 @@ from delayq.operations import key_slots, schedules, settle
 from delayq.operations.upkeep import clean_up
 from delayq.runtime.batch_pool import handled
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
-from tests.harness.model.beyond import due_and_created, told
+from tests.harness.model.beyond import comparable, due_and_created
 from tests.harness.model.groups import QueueFull
 from tests.harness.model.held import Clock, Handed, Plan, retrying
 from tests.harness.model.model import Model, StaleReceipt
@@ -166,7 +166,7 @@ class Together:
         sent, unsent = [], 0
         for id in ids:
             try:
-                sent.append(told(self.model.send(id, *options)))
+                sent.append(comparable(self.model.send(id, *options)))
             except QueueFull:
                 unsent += 1
         if unsent:

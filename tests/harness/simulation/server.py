@@ -82,7 +82,7 @@ class Server:
         if call.script is None or name in READING:
             lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []
             reply = self._run(name, [asked, *lasts])[0]
-            self.note(process, f"{name} {told(argv)} -> {told(reply)}")
+            self.note(process, f"{name} {shown(argv)} -> {shown(reply)}")
             if name == "poll_idle":
                 self._follower.looked(shard)
             return reply
@@ -94,7 +94,7 @@ class Server:
         )
         replies = self._run(name, [*listed, asked, *lasts, invariants(shard)])
         reply, (wrong, digest, tokens, garbage) = replies[len(listed)], replies[-1]
-        self.note(process, f"{name} {told(argv)} -> {told(reply)}  #{digest[:8].decode()}")
+        self.note(process, f"{name} {shown(argv)} -> {shown(reply)}  #{digest[:8].decode()}")
         if wrong:
             raise Violation(f"after {name} of {process.name}: {wrong.decode()}")
         is_without_room = self.is_full and isinstance(reply, ServerOutOfMemory)
@@ -156,10 +156,10 @@ def _first_ids(key: str, argv: tuple[Any, ...]) -> Command[Any]:
     return Command(key, ("ZRANGE", key, "-inf", up_to, "BYSCORE", "LIMIT", 0, limit), identity)
 
 
-def told(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as the trace shows it."""
     if isinstance(value, list | tuple):
-        return f"[{' '.join(map(told, value))}]"
+        return f"[{' '.join(map(shown, value))}]"
     if isinstance(value, DelayqError):
         return type(value).__name__
     text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

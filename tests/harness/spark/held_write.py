@@ -56,8 +56,8 @@ def main(folder: Path) -> None:
     (folder / "summary.json").write_text(
         json.dumps({name: getattr(summary, name) for name in summary.__struct_fields__})
     )
-    told = {name: spark.conf.get(name) for name in ("spark.app.name", "spark.sql.shuffle.partitions")}
-    (folder / "told.json").write_text(json.dumps(told | {"delayq": delayq.__file__}))
+    found = {name: spark.conf.get(name) for name in ("spark.app.name", "spark.sql.shuffle.partitions")}
+    (folder / "told.json").write_text(json.dumps(found | {"delayq": delayq.__file__}))
     spark.stop()
 
 

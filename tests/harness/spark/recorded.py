@@ -20,8 +20,8 @@ NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 def event(name: str, seconds: float = 0, message: str = "a", number: int = 0, **others: Any) -> dict[str, Any]:
     """Return an event some seconds after `NOON`; its entry id has that millisecond and a number."""
     at = NOON + dt.timedelta(seconds=seconds)
-    told = {"queue": "jobs", "shard": 0, "entry": f"{round(at.timestamp() * 1000)}-{number}", "id": message}
-    return dict.fromkeys(NAMES) | told | {"event": name, "at": at} | others
+    fields = {"queue": "jobs", "shard": 0, "entry": f"{round(at.timestamp() * 1000)}-{number}", "id": message}
+    return dict.fromkeys(NAMES) | fields | {"event": name, "at": at} | others
 
 
 def frame(spark: SparkSession, events: Sequence[dict[str, Any]]) -> DataFrame:

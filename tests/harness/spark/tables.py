@@ -29,8 +29,8 @@ def written(table: DataFrame, url: str, folder: Path, **options: str) -> Mapping
     """Send a table; return the summary."""
     summary = folder / "summary.json"
     write(table, url, summary=str(summary), **options)
-    told: Mapping[str, Any] = json.loads(summary.read_text())
-    return told
+    document: Mapping[str, Any] = json.loads(summary.read_text())
+    return document
 
 
 def payloads(queue: Queue) -> list[Any]:

@@ -91,7 +91,7 @@ def path_of(operation: Operation) -> str:
 
 def is_problem(answer: Any, status: int) -> bool:
     """Whether a response is a problem with a title and a detail; fails if it is another problem."""
-    told = answer.json()
+    response = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
-    assert (answer.status_code, told["status"], told["type"]) == (status, status, "about:blank"), told
-    return bool(told["title"] and told["detail"])
+    assert (answer.status_code, response["status"], response["type"]) == (status, status, "about:blank"), response
+    return bool(response["title"] and response["detail"])

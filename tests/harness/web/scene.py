@@ -117,11 +117,13 @@ class Scene:
     def _appear(self, queue: Queue, trade: Trade, took: Mapping[int, int], held: Sequence[Message] = ()) -> None:
         runs = {f"took:{bucket}": count for bucket, count in took.items()}
         for number in range(trade.consumers):
-            told = {"host": f"worker-{number + 1}", "pid": 4100 + 7 * number, "version": __version__}
-            told |= {"age": 9 * 3_600_000, "concurrency": 8, "handled": 9_812 + 60 * number, "failed": 14}
+            fields = {"host": f"worker-{number + 1}", "pid": 4100 + 7 * number, "version": __version__}
+            fields |= {"age": 9 * 3_600_000, "concurrency": 8, "handled": 9_812 + 60 * number, "failed": 14}
             mine = held[number :: trade.consumers]
-            told |= {"holds": [[each.id, int(self._now_ms), each.attempt] for each in mine], "count": len(mine)}
-            note = queue._context.shards[0].heartbeat(f"worker-{number + 1}-a{number}", json.dumps(told).encode(), runs)
+            fields |= {"holds": [[each.id, int(self._now_ms), each.attempt] for each in mine], "count": len(mine)}
+            note = queue._context.shards[0].heartbeat(
+                f"worker-{number + 1}-a{number}", json.dumps(fields).encode(), runs
+            )
             queue._executor.execute(execute(note))
             runs = {}
 

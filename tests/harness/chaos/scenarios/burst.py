@@ -67,8 +67,8 @@ def run(world: World) -> Verdict:
         queue.collect_garbage()
     expect(queue, purged=2 * count, collected=2 * count)
     waits, slow = pings.end(), slow_scripts(queue)
-    told = [f"{name} {len(times)}, longest {max(times):.1f} ms" for name, times in sorted(slow.items())]
-    world.figures[f"scripts over {SLOW_US // 1000} ms:"] = ", ".join(told) or "none"
+    found = [f"{name} {len(times)}, longest {max(times):.1f} ms" for name, times in sorted(slow.items())]
+    world.figures[f"scripts over {SLOW_US // 1000} ms:"] = ", ".join(found) or "none"
     check_waits(world, waits)
     often = [name for name, times in slow.items() if len(times) > SLOW_SHARE * count / MAX_IDS]
     if world.size == "long" and often:

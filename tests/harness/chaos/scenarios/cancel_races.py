@@ -98,23 +98,23 @@ def winner(events: Sequence[Event], answers: Sequence[Answer]) -> str:
     said = {answer.said for answer in answers}
     begun = [event for event in events if event.kind == "delivered"]
     ends = [event for event in events if event.kind in {"finished", "failed"}]
-    told = f"wrong: {[answer.said for answer in answers]}, {[event.kind for event in events]}"
+    verdict = f"wrong: {[answer.said for answer in answers]}, {[event.kind for event in events]}"
     if said not in ALONE or all(answer.said == "cancelled" for answer in answers) or len(begun) != len(ends):
-        return told
+        return verdict
     if "cancelled" in said:
         won = next(answer for answer in answers if answer.said == "cancelled")
         if any(event.kind == "finished" or event.at > won.at for event in ends):
-            return told
+            return verdict
         return "withdrawn between attempts" if ends else "withdrawn"
     if not ends:
-        return told
+        return verdict
     if "in_flight" in said:
         first = min(answer.ms for answer in answers if answer.said == "in_flight")
         if any(event.ms > first for event in begun):  # handed out after the cancel: retried
-            return told
+            return verdict
         return "acked in flight" if ends[-1].kind == "finished" else "failed in flight"
     is_over = ends[-1].kind == "finished" and ends[-1].at < min(answer.at for answer in answers)
-    return "acked before" if is_over else told
+    return "acked before" if is_over else verdict
 
 
 def due(events: Sequence[Event]) -> float:

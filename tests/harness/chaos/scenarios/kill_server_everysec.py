@@ -59,8 +59,8 @@ def run(world: World) -> Verdict:
         raise Broken(f"sends were lost, though later ones are there: {later[:5]}; {verdict}")
     if world.size == "long" and longest > WINDOW_SECONDS:
         raise Broken(f"a send was lost that had been acknowledged {longest:.2f} s before the kill; {verdict}")
-    told = {event.id for window in windows for event in window.sends}
-    return replace(verdict, lost=[message_id for message_id in verdict.lost if message_id not in told])
+    found = {event.id for window in windows for event in window.sends}
+    return replace(verdict, lost=[message_id for message_id in verdict.lost if message_id not in found])
 
 
 def hold_back(server: RedisServer, size: float) -> None:

@@ -45,8 +45,8 @@ def run(world: World) -> Verdict:
     for consumer in consumers:
         world.stop(consumer)
     waits = pings.end()
-    told = [f"{name} {max(times):.1f} ms" for name, times in sorted(slow_scripts(queue).items())]
-    world.figures[f"scripts over {SLOW_US // 1000} ms, the longest of each:"] = ", ".join(told) or "none"
+    found = [f"{name} {max(times):.1f} ms" for name, times in sorted(slow_scripts(queue).items())]
+    world.figures[f"scripts over {SLOW_US // 1000} ms, the longest of each:"] = ", ".join(found) or "none"
     verdict = world.verdict(queue, lease=lease)
     stats = queue.stats()
     if (stats.delivered, stats.acked, stats.lease_lost, stats.released) != (messages, messages, 0, 0):

@@ -34,12 +34,12 @@ def measure(world: World, name: str, rate: int) -> Verdict:
     with Throttle(server.socket, rate) as link:
         began = time.monotonic()
         send(world, world.queue(link.url, name, **options), messages)
-        told(world, name, "up", size / (time.monotonic() - began) / rate)
+        report_share(world, name, "up", size / (time.monotonic() - began) / rate)
         task = {"lease": lease, "options": {"max_retries": 0, "max_payload": LARGEST}}
         consumers = [world.consumer(link.url, name, **task) for _ in range(CONSUMERS)]
         began = time.monotonic()
         world.drain(queue, 10 * size / rate + 60)
-        told(world, name, "down", size / (time.monotonic() - began) / rate)
+        report_share(world, name, "down", size / (time.monotonic() - began) / rate)
         for consumer in consumers:
             world.stop(consumer)
     verdict = world.verdict(queue, lease=lease)
@@ -66,7 +66,7 @@ def send(world: World, queue: Queue, messages: list[Outgoing]) -> None:
         world.journal.note("sent", sent.id, ms=sent.due_at.timestamp() * 1000)
 
 
-def told(world: World, name: str, direction: str, share: float) -> None:
+def report_share(world: World, name: str, direction: str, share: float) -> None:
     world.figures[f"{name} {direction}:"] = f"{share:.0%} of the link"
     if world.size == "long" and share < SHARE:
         raise Broken(f"the {name} link is used badly: {world.figures}; {world.log()}")

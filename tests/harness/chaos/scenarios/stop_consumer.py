@@ -140,5 +140,5 @@ def await_events(world: World, process: subprocess.Popen[bytes], kind: str, coun
 def compare(before: dict[bytes, Any], after: dict[bytes, Any], what: str) -> None:
     changed = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
     if changed:
-        told = "; ".join(f"{key!r}: {before.get(key)!r} -> {after.get(key)!r}" for key in sorted(changed))
-        raise Broken(f"{what} has changed what Redis holds: {told}")
+        difference = "; ".join(f"{key!r}: {before.get(key)!r} -> {after.get(key)!r}" for key in sorted(changed))
+        raise Broken(f"{what} has changed what Redis holds: {difference}")

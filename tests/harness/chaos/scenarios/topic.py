@@ -83,8 +83,8 @@ def end(world: World, consumers: list[tuple[str, subprocess.Popen[bytes]]]) -> N
 
 def is_done(groups: dict[str, Group]) -> bool:
     """Whether nothing is left to handle."""
-    told = [group.info() for group in groups.values()]
-    return not any(each.lag or each.unacked for each in told)
+    found = [group.info() for group in groups.values()]
+    return not any(each.lag or each.unacked for each in found)
 
 
 def held_by(group: Group, pid: int) -> int:

@@ -1,0 +1,31 @@
+"""The tasks framework: Django's own, or the package django-tasks for Django 5.2. Other modules take it from here."""
+
+try:
+    from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskError
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+except ImportError:
+    try:
+        from django_tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.base import Task, TaskError
+        from django_tasks.exceptions import InvalidTaskError as InvalidTask
+        from django_tasks.exceptions import TaskResultDoesNotExist
+    except ImportError as error:
+        raise ImportError(
+            f"delayq.django needs Django 6, or Django 5.2 with django-tasks: {install('django')}"
+        ) from error
+
+__all__ = [
+    "BaseTaskBackend",
+    "InvalidTask",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "signals",
+    "task_backends",
+]
