@@ -14,7 +14,7 @@ except ImportError:
         from django_tasks.exceptions import TaskResultDoesNotExist
     except ImportError as error:
         raise ImportError(
-            "delayq.django needs Django 6, or Django 5.2 with django-tasks: pip install 'delayq[django]'"
+            f"delayq.django needs Django 6, or Django 5.2 with django-tasks: {install('django')}"
         ) from error
 
 __all__ = [
