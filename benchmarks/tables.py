@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.server import BenchServer
 from delayq.model.delivery import Outgoing
+from delayq.model.extras import install
 from delayq.operations.encode import encode_all
 from delayq.operations.send import send_new
 from delayq.queue import Queue
@@ -43,7 +44,7 @@ def rates(server: BenchServer, size: int, rows: int, runs: int, say: Say) -> dic
         from delayq.spark import session  # noqa: PLC0415  # only this section needs it
         from delayq.spark.session import QUIET  # noqa: PLC0415
     except ImportError as error:
-        raise RuntimeError(f"{error}: pip install 'delayq[spark]'") from error
+        raise RuntimeError(f"{error}: {install('spark')}") from error
     spark = session(f"local[{PROCESSES}]", QUIET | {"spark.default.parallelism": str(PROCESSES)}, "bench")
     try:
         _write(spark, server, size, rows // 10)  # the first run also starts the workers

@@ -30,11 +30,12 @@ from delayq.errors import (
 )
 from delayq.model.actions import ACTIONS
 from delayq.model.credentials import may_hold_password
+from delayq.model.elsewhere import COMMANDS, OPTIONS
 from delayq.model.server_url import redact
 from delayq.model.show import nearest
 
 from .late_logging import configure_late
-from .options import ExampledGroup, example, refuse_empty
+from .options import ExampledGroup, example, foreign_option, refuse_empty
 from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -106,12 +107,20 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]  # click empties the list if the name looks like an option
+        if name in COMMANDS and name not in MODULES:
+            raise click.UsageError(f"No such command {name!r}{_said(COMMANDS[name])}", ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             if close := nearest(name, MODULES):
                 raise click.UsageError(f"{error.message} Did you mean {close!r}?", ctx) from error
             raise
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise foreign_option(error, ctx, OPTIONS) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():
@@ -153,6 +162,10 @@ class Commands(click.Group):
             _fail_to_write(error)
         except Exception as error:  # noqa: BLE001  # raised again unless it is redis-py's
             fail(_translate(error), FAILED)
+
+
+def _said(meant: str) -> str:
+    return f": did you mean 'delayq {meant}'?" if meant in MODULES else f": {meant}"
 
 
 def _translate(error: Exception) -> str:

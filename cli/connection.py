@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import delayq
 from delayq.errors import LoginRefused, StoreError
-from delayq.model.server_url import embedded_folder
+from delayq.model.server_url import embedded_folder, has_unread_url
 from delayq.model.show import nearest
 from delayq.model.validation import Kind, check_queue_name
 from delayq.queue import Queue
@@ -36,7 +36,8 @@ class ServerOptions(Server):
     def _connect(self) -> Any:
         folder = None if self._makes_store else embedded_folder(self.url)
         if folder is not None and read_version(folder) is None:
-            unset = "" if self.url else ", and DELAYQ_URL is not set"
+            other = " (REDIS_URL is set, but not read)" if has_unread_url() else ""
+            unset = "" if self.url else f", and DELAYQ_URL is not set{other}"
             raise StoreError(
                 f"no store in {folder.absolute()}{unset}: run this in your program's folder, set DELAYQ_HOME, or "
                 "give --url (delayq send creates a store here)"

@@ -19,6 +19,7 @@ from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.http_connections import host_names, is_loopback
 from delayq.model.credentials import is_unfit_name
+from delayq.model.extras import install
 
 from .logging import LogFormat, LogLevel, configure
 from .options import LIKE_URL, NamedServer, command, log_options, prefix_option, servers_option
@@ -164,7 +165,7 @@ def _web() -> Any:
     try:
         from delayq import web  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"the dashboard needs {error.name}: pip install 'delayq[dashboard]'") from error
+        raise InvalidInput(f"the dashboard needs {error.name}: {install('dashboard')}") from error
     return web
 
 

@@ -147,7 +147,7 @@ def requeue(
     if dry_run or rate is not None:
         raise click.UsageError("--rate and --dry-run work with --all or filters, not with IDs")
     with progress(f"requeueing {queue.name}", len(ids)) as bar:
-        count = queue.dead.requeue(ids, after, bar.advance)
+        count = queue.dead.requeue(ids, delay=after, progress=bar.advance)
     print_count("requeued", count, as_json)
     if left := len(set(ids)) - count:
         raise click.ClickException(f"not requeued: {left} of {len(set(ids))}, {ACTIONS['requeue'].refusal('left')}")

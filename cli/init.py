@@ -18,7 +18,8 @@ QUEUE = '''\
     delayq peek emails                      shows the messages that wait
 
 Without --burst, the consumer runs until Ctrl-C; with --reload, it restarts when you change this file.
-The queue is in an embedded store in the folder .delayq. To use a Redis server instead, set DELAYQ_URL.
+The queue is in an embedded store in the folder .delayq, whose server is in the extra delayq[embedded]. To use a Redis
+server instead, set DELAYQ_URL.
 """
 
 from delayq import Message, Queue, Reject

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from delayq.errors import InvalidInput
 from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
-from delayq.model.delivery import OPTIONS_ELSEWHERE
+from delayq.model.elsewhere import OPTIONS, SEND
 from delayq.model.envelope import check_header_names
 from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
@@ -32,6 +32,10 @@ from .formats import parse_position, parse_size
 if TYPE_CHECKING:
     from .connection import ServerOptions
 
+    ParamType: TypeAlias = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic only from click 8.4
+
 COMMON = ("as_json", "url", "prefix", "help")
 
 MAKE_A_STORE = {
@@ -45,7 +49,7 @@ Function: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Function], Function]
 
 
-class Parsed(click.ParamType[Any]):
+class Parsed(ParamType):
     """A parameter that one of delayq's functions parses."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -143,6 +147,15 @@ NAMED = re.compile("QUEUE|TOPIC|TARGET|FOLDER")
 LIKE_URL = "looks like a URL, a connection string or user:password@host"
 
 
+def foreign_option(error: click.NoSuchOption, ctx: click.Context, words: Mapping[str, str]) -> click.NoSuchOption:
+    """Return the error for an option of another tool, with what it is here; the same error for any other one."""
+    name, meant = error.option_name, words.get(error.option_name)
+    if meant is None:
+        return error
+    remedy = f". Did you mean {meant!r}?" if re.fullmatch(r"--[\w-]+", meant) else f": {meant}"
+    return click.NoSuchOption(name, f"No such option {name!r}{remedy}", ctx=ctx)
+
+
 class ExampledCommand(click.Command):
     """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
 
@@ -156,11 +169,14 @@ class ExampledCommand(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            meant = OPTIONS_ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "").replace("_", "-")
-            if any(f"--{meant}" in param.opts for param in self.params):
-                raise click.NoSuchOption(
-                    error.option_name, f"{error.message} Did you mean '--{meant}'?", ctx=ctx
-                ) from error
+            words = {f"--{word.replace('_', '-')}": f"--{meant.replace('_', '-')}" for word, meant in SEND.items()}
+            known = {option for param in self.params for option in param.opts}
+            words = {word: meant for word, meant in words.items() if meant in known}
+            raise foreign_option(error, ctx, OPTIONS if ctx.info_name == "consume" else words) from None
+        except click.BadParameter as error:
+            param = error.param
+            if param and ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT:
+                error.param_hint = repr(param.envvar)
             raise
         self._refuse_urls(ctx)
         return rest

@@ -89,6 +89,12 @@ def split(target: str, error: str = "") -> tuple[str, str]:
         click.UsageError: `target` does not have that form; `error` is the text, if it is not a queue's.
     """
     module_name, colon, path = target.partition(":")
+    if "/" in module_name or module_name.endswith(".py") or module_name.startswith("."):
+        name = ".".join(Path(module_name.removesuffix(".py")).parts).lstrip(".") or "tasks"
+        raise click.UsageError(
+            f"{module_name} in {target!r} is a file: give the name by which Python imports it from here, such as "
+            f"{name}:{path or 'emails'}"
+        )
     if not (colon and module_name and path):
         raise click.UsageError(
             error

@@ -67,7 +67,7 @@ class DeadLetters:
         return self._executor.execute(causes.causes(self._context, most, shown, now_ms))
 
     def requeue(
-        self, ids: str | Iterable[str] = "all", delay: Seconds = 0, progress: Callable[[int], object] | None = None
+        self, ids: str | Iterable[str] = "all", *, delay: Seconds = 0, progress: Callable[[int], object] | None = None
     ) -> int:
         """Requeue dead letters: back to pending, with their retries reset.
 
@@ -128,6 +128,7 @@ class DeadLetters:
         id: str,
         payload: Any = msgspec.UNSET,
         headers: Headers | None = None,
+        *,
         delay: Seconds = 0,
         died_at: dt.datetime | None = None,
         timeout: Any = msgspec.UNSET,

@@ -60,7 +60,7 @@ def late_names(package: str, **modules: str) -> Callable[[str], Any]:
 
     def imported(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise _unknown(package, name)
         with late_import:
             module = import_module(modules[name])
         value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
@@ -68,6 +68,21 @@ def late_names(package: str, **modules: str) -> Callable[[str], Any]:
         return value
 
     return imported
+
+
+def _unknown(package: str, name: str) -> Exception:
+    """Return the error for a name that the package lacks, with what it is here if it is one of another queue's."""
+    with late_import:
+        elsewhere = import_module("delayq.model.elsewhere")  # which imports this module
+    if package not in {"delayq", "delayq.aio"} or name not in elsewhere.OF_DELAYQ:
+        return AttributeError(f"module {package!r} has no attribute {name!r}")
+    meant: str = elsewhere.OF_DELAYQ[name]
+    if meant.isidentifier() and meant not in sys.modules[package].__all__:
+        meant = f"delayq.{meant}"
+    text = elsewhere.no_attribute(f"module {package!r}", name, meant)
+    # `from delayq import Worker` asks for the attribute from this function, which hides the text of an AttributeError.
+    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # there is no other way to see it
+    return ImportError(text) if is_import else AttributeError(text, name=name)
 
 
 late_import = _LateImport()

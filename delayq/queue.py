@@ -23,6 +23,14 @@ from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, Usage, Waits, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
+from delayq.model.elsewhere import (
+    CRON,
+    OF_QUEUE,
+    QUEUE,
+    answers_arguments,
+    answers_attributes,
+    surplus_argument,
+)
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
 from delayq.model.handler_progress import HandlerProgress
@@ -80,6 +88,7 @@ Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 Scheduled = TypeVar("Scheduled", bound=Callable[[Any], Any] | Task[..., Any, Any])
 
 
+@answers_attributes(OF_QUEUE)
 class Queue:
     """A queue of messages, each delivered at its time to at least one consumer.
 
@@ -118,6 +127,7 @@ class Queue:
         InvalidInput: naming the argument. Calls raise it too, and ServerError if the server fails.
     """
 
+    @answers_arguments("Queue", QUEUE)
     def __init__(
         self,
         name: str,
@@ -238,9 +248,9 @@ class Queue:
     def send(
         self,
         payload: Any,
+        *surplus: Never,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
-        *,
         id: str | None = None,  # the public name
         on_conflict: OnConflict = "ignore",
         expires_in: Seconds | None = None,
@@ -264,8 +274,8 @@ class Queue:
             DuplicateMessage: on_conflict="error", and the id exists.
             NotReplicated: the message is stored, but on fewer replicas.
         """
-        if unknown:
-            raise unknown_option(*unknown)
+        if surplus or unknown:
+            raise surplus_argument("send", "one payload", surplus[0]) if surplus else unknown_option(*unknown)
         message = Outgoing(
             payload,
             delay=delay,
@@ -543,6 +553,7 @@ class Queue:
 
         return register if function is None else register(function)
 
+    @answers_arguments("cron", CRON)
     def cron(
         self,
         when: str,
@@ -590,10 +601,13 @@ class Queue:
     def reschedule(
         self,
         id: str,
+        *surplus: Never,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
     ) -> Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        if surplus:
+            raise surplus_argument("reschedule", "one id", surplus[0])
         return self._executor.execute(self._store.reschedule(id, delay, at))
 
     def now(self, ids: str | Iterable[str]) -> dict[str, Rescheduled]:

@@ -1,7 +1,7 @@
 """OpenTelemetry: a span for each send and each delivery, linked by the context in the headers.
 
 The names and attributes are those of the semantic conventions for messaging, version 1.44.0. It needs the package
-opentelemetry-api (``pip install 'delayq[otel]'``); without a configured SDK, nothing is recorded or propagated.
+opentelemetry-api (the extra ``otel``); without a configured SDK, nothing is recorded or propagated.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from delayq import __version__
 from delayq.log import is_interrupt, log, own_frames
 from delayq.model.delivery import Delivery, Outgoing
+from delayq.model.extras import install
 from delayq.model.middleware import Middleware, Sending
 from delayq.model.outcome import error_text
 from delayq.model.record import Record
@@ -25,7 +26,7 @@ try:
     from opentelemetry import context, propagate, trace
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 except ImportError as error:
-    raise ImportError("delayq.telemetry needs opentelemetry-api: pip install 'delayq[otel]'") from error
+    raise ImportError(f"delayq.telemetry needs opentelemetry-api: {install('otel')}") from error
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 MESSAGE_ID = "messaging.message.id"

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import structlog
+from click.core import ParameterSource
 
 from delayq import signals
 from delayq.model.validation import MOST_HANDLERS
@@ -160,6 +161,9 @@ def consume(
     = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their
     own --concurrency and --max-messages.
 
+    Variables set options that the command line does not: DELAYQ_CONCURRENCY sets --concurrency, and so on. Options that
+    say what is consumed have none: --exec, --topic, --group, --ledger, --start and --prefix.
+
     With --topic, TARGET is MODULE:HANDLER: a plain or async function that is called with each Record of the topic.
 
     \b
@@ -295,7 +299,9 @@ def _alone(ctx: click.Context) -> list[str]:
     left_out = {"processes", "reload", "url", *(MONITORED if is_monitored else ())}
     for option in ctx.command.params:
         name = option.name or ""
-        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
+        if isinstance(option, click.Option) and name in left_out and name in VARIABLES:
+            os.environ.pop(VARIABLES[name], None)  # the process would read it
+        elif isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
             words.append(max(option.opts, key=len))
             words += [] if option.is_flag else [str(ctx.params[name])]
     return [*words, "--", *ctx.params["targets"]]
@@ -307,7 +313,7 @@ def _renews_itself(ctx: click.Context) -> bool:
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    return ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 def _monitored(
@@ -319,3 +325,19 @@ def _monitored(
         return MonitoredTargets([Queue(name, **options) if program else load_queue(name) for name in names])
     topic = Queue(subscription.topic, **options).events if subscription.ledger else Topic(subscription.topic, **options)
     return MonitoredTargets(topics=[topic])
+
+
+def _read_variables() -> dict[str, str]:
+    """Let variables set the options that do not say what is consumed; return the variable of each."""
+    set_by: dict[str, str] = {}
+    for option in consume.params:
+        name = option.name or ""
+        if isinstance(option, click.Option) and name not in CHOOSE and option.envvar is None:
+            set_by[name] = option.envvar = f"DELAYQ_{name.upper()}"
+    return set_by
+
+
+CHOOSE = {"program", "exec_with_url", "topic", "group", "ledger", "start", "prefix", "help"}
+"""Options that say what is consumed and from where."""
+
+VARIABLES = _read_variables()

@@ -11,6 +11,7 @@ import click
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import InvalidInput
+from delayq.model.extras import install
 from delayq.model.show import show_duration
 from delayq.queue import Queue
 from delayq.topic import Topic
@@ -187,7 +188,5 @@ def metrics_library(wanted: str) -> Any:
     try:
         from delayq import metrics  # noqa: PLC0415  # an optional extra
     except ImportError as error:
-        raise click.UsageError(
-            f"{wanted} needs the package prometheus_client: pip install 'delayq[metrics]'"
-        ) from error
+        raise click.UsageError(f"{wanted} needs the package prometheus_client: {install('metrics')}") from error
     return metrics

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from delayq.log import log
+from delayq.model.extras import install
 
 from .supervisor import Supervisor
 
@@ -77,7 +78,7 @@ def changes(folder: Path) -> Iterator[list[str]]:
     try:
         from watchfiles import watch  # noqa: PLC0415  # an optional extra
     except ImportError as error:
-        raise click.UsageError("--reload needs the package watchfiles: pip install 'delayq[reload]'") from error
+        raise click.UsageError(f"--reload needs the package watchfiles: {install('reload')}") from error
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every change, even those ignored here
     # With a filter, it would keep waiting while other files are written, and never return.
     looks = watch(

@@ -10,6 +10,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
+from delayq.model.extras import install
 from delayq.model.show import plural
 from delayq.queue import Queue
 
@@ -134,5 +135,5 @@ def _modules() -> tuple[Any, Any]:
     try:
         from delayq.lake import doctor, queue_folder  # noqa: PLC0415  # without a lake, no command needs pyarrow
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"a lake needs {error.name}: pip install 'delayq[lake]'") from error
+        raise InvalidInput(f"a lake needs {error.name}: {install('lake')}") from error
     return queue_folder, doctor

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from delayq.errors import InvalidInput
+from delayq.model.extras import install
 
 from ..options import example
 
@@ -38,7 +39,7 @@ class Jobs(click.Group):
         except ImportError as error:
             if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow"}:
                 raise
-            raise InvalidInput(f"the pipeline needs {error.name}: pip install 'delayq[spark]'") from error
+            raise InvalidInput(f"the pipeline needs {error.name}: {install('spark')}") from error
         command: click.Command = getattr(module, cmd_name)
         return command
 

@@ -66,7 +66,7 @@ class DeadLetters:
         return await self._executor.execute(causes.causes(self._context, most, shown, now_ms))
 
     async def requeue(
-        self, ids: str | Iterable[str] = "all", delay: Seconds = 0, progress: Callable[[int], object] | None = None
+        self, ids: str | Iterable[str] = "all", *, delay: Seconds = 0, progress: Callable[[int], object] | None = None
     ) -> int:
         """Requeue dead letters: back to pending, with their retries reset.
 
@@ -127,6 +127,7 @@ class DeadLetters:
         id: str,
         payload: Any = msgspec.UNSET,
         headers: Headers | None = None,
+        *,
         delay: Seconds = 0,
         died_at: dt.datetime | None = None,
         timeout: Any = msgspec.UNSET,

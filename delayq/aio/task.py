@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from delayq.errors import InvalidInput, NoResult
 from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.elsewhere import OF_TASK, answers_attributes
 from delayq.model.task import IsTask, SendOptions, TaskDefinition, check_options, keeping
 from delayq.model.units import Seconds
 
@@ -45,6 +46,7 @@ class SentTask(SentMessage, Generic[R]):
         return type(self), tuple(self)
 
 
+@answers_attributes(OF_TASK)
 class TaskSender(IsTask, Generic[P, R]):
     """A task with options for its messages: see `Task.options`.
 

@@ -6,9 +6,10 @@ import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
 
 from delayq.aio.topic_group import Group
+from delayq.model.elsewhere import surplus_argument
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
 from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
@@ -110,9 +111,9 @@ class Topic:
     async def publish(
         self,
         payload: Any,
+        *surplus: Never,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
-        *,
         id: str | None = None,  # the public name
         key: str | None = None,
         headers: Headers | None = None,
@@ -129,6 +130,8 @@ class Topic:
             InvalidInput: an argument is out of range; nothing was stored.
             RecordOrder: `id` does not come after the last record's; nothing was stored.
         """
+        if surplus:
+            raise surplus_argument("publish", "one payload", surplus[0])
         record = NewRecord(payload, delay=delay, at=at, id=id, key=key, headers=headers)
         [published] = await self._executor.execute(publish.publish(self._context, [record], max_length, exact))
         return published

@@ -3,7 +3,7 @@
     INSTALLED_APPS += ["delayq.django"]
     TASKS = {"default": {"BACKEND": "delayq.django.DelayqBackend", "OPTIONS": {"url": "redis://localhost:6379/0"}}}
 
-It needs Django 6 (``pip install 'delayq[django]'``), or Django 5.2 with the package django-tasks.
+It needs Django 6 (the extra ``django``), or Django 5.2 with the package django-tasks.
 """
 
 from delayq.django.backend import DelayqBackend

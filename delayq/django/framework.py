@@ -1,5 +1,7 @@
 """The tasks framework: Django's own, or the package django-tasks for Django 5.2. Other modules take it from here."""
 
+from delayq.model.extras import install
+
 try:
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
@@ -14,7 +16,7 @@ except ImportError:
         from django_tasks.exceptions import TaskResultDoesNotExist
     except ImportError as error:
         raise ImportError(
-            "delayq.django needs Django 6, or Django 5.2 with django-tasks: pip install 'delayq[django]'"
+            f"delayq.django needs Django 6, or Django 5.2 with django-tasks: {install('django')}"
         ) from error
 
 __all__ = [

@@ -15,6 +15,6 @@ mark for some minutes, if it is free: then no load sends the message until the c
 free, the message is in Redis and is changed there.
 
 `deferred_messages` is what a queue does with the lake, `queue_folder` the files of a queue; `hydrate` loads them into
-Redis, `doctor` compares the two. Only pyarrow is needed: ``pip install 'delayq[lake]'``; `delayq.spark.jobs` has the
+Redis, `doctor` compares the two. Only pyarrow is needed, the extra ``lake``; `delayq.spark.jobs` has the
 jobs for large numbers.
 """

@@ -1,7 +1,7 @@
 """OpenTelemetry metrics: what this process sends and handles, counted and timed.
 
 The names, units and attributes are those of the semantic conventions for messaging, version 1.44.0. It needs
-opentelemetry-api (``pip install 'delayq[otel]'``); without a configured SDK, nothing is recorded. For what Redis knows
+opentelemetry-api (the extra ``otel``); without a configured SDK, nothing is recorded. For what Redis knows
 of a queue, over all its senders and consumers, see `delayq.metrics`.
 """
 

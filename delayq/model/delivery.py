@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
+from delayq.model.elsewhere import SEND, unknown_argument
 from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.result import Retention, retention_of
-from delayq.model.show import nearest
 from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
@@ -78,32 +78,9 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     results: Seconds | None = None
 
 
-OPTIONS_ELSEWHERE = {
-    "countdown": "delay",
-    "delay_seconds": "delay",
-    "delay_until": "at",
-    "eta": "at",
-    "message_id": "id",
-    "task_id": "id",
-    "job_id": "id",
-    "expires": "expires_in",
-    "expiration": "expires_in",
-    "ttl": "expires_in",
-    "retries": "max_retries",
-    "retry_count": "max_retries",
-    "time_limit": "timeout",
-    "job_timeout": "timeout",
-    "result_ttl": "results",
-    "keep_result": "results",
-}
-"""Names that other queue libraries give to send options, and their names here."""
-
-
 def unknown_option(name: str, *_others: str, call: str = "send") -> TypeError:
-    """Return the error for an option that `Queue.send` does not have, with a suggestion if a similar one exists."""
-    meant = OPTIONS_ELSEWHERE.get(name) or nearest(name, [*Outgoing.__struct_fields__, "wait_replicas"])
-    remedy = f": did you mean {meant}=?" if meant else ""
-    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{remedy}")
+    """Return the error for an option that `Queue.send` does not have, with what it is here."""
+    return unknown_argument(call, name, SEND, [*Outgoing.__struct_fields__, "wait_replicas"])
 
 
 class SentMessage(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import inspect
 import marshal
 import math
 import operator
@@ -285,6 +286,11 @@ def _json(payload: Any) -> tuple[bytes, Any]:
     except PayloadNotSerializable:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        if inspect.isroutine(payload):
+            raise PayloadNotSerializable(
+                f"a payload must be data, and {payload.__qualname__} is a function: register it with @queue.task, and "
+                f"call {payload.__name__}.send with its arguments"
+            ) from error
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is not bytes and cannot be written as JSON: {error}"
         ) from error

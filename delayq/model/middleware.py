@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import is_interrupt, log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
+from delayq.model.elsewhere import OF_MIDDLEWARE, answers_attributes
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import called, check_takes, is_coroutine_function
 
@@ -46,6 +47,7 @@ DeathHook = TypeVar("DeathHook", bound=Callable[[MessageInfo], object])
 AroundSend = TypeVar("AroundSend", bound=Callable[[Sending], Iterator[None] | AbstractContextManager[Any]])
 
 
+@answers_attributes(OF_MIDDLEWARE)
 class Middleware:
     """Functions that run around the deliveries and sends of a queue, or of several queues that share them.
 

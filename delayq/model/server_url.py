@@ -93,6 +93,11 @@ def default_folder() -> Path:
     return home
 
 
+def has_unread_url() -> bool:
+    """Whether REDIS_URL, which other programs read, is set, and DELAYQ_URL, which delayq reads, is not."""
+    return bool(os.environ.get("REDIS_URL")) and not os.environ.get("DELAYQ_URL")
+
+
 def redact(url: str) -> str:
     """Return `url` for a log or an error: ``***`` for its secrets, and for all that does not have the form of a URL.
 

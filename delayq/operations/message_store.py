@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from delayq.errors import InvalidInput
 from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.extras import install
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations import explain, inspect, manage, send
@@ -83,6 +84,6 @@ def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os
     try:
         module = importlib.import_module(LAKE)
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"lake= needs {error.name}: run pip install 'delayq[lake]'") from error
+        raise InvalidInput(f"lake= needs {error.name}: {install('lake')}") from error
     store: MessageStore = module.DeferredMessages(context, milliseconds(horizon, "horizon"), lake)
     return store

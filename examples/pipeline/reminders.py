@@ -8,7 +8,7 @@ ones, and archives the ledger. At the end, it makes a report from the archive.
     python examples/pipeline/reminders.py --users 20000 --days 3
     python examples/pipeline/reminders.py --users 5000000 --keep reminders      # a year; takes hours
 
-It needs Spark: pip install 'delayq[spark]'. The queue is on the Redis server that DELAYQ_URL names, or in a temporary
+It needs Spark: the extra `spark`. The queue is on the Redis server that DELAYQ_URL names, or in a temporary
 embedded store. The exit code is 0 if each user was reminded once, at nine.
 """
 

@@ -13,6 +13,7 @@ import pytest
 from delayq.cli.consume.reload import own
 
 from delayq import Queue
+from delayq.model.extras import install
 from tests.cli.conftest import Invoke, Start, ended, followed
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -251,7 +252,7 @@ def test_missing_package_is_reported_with_the_command_to_install_it(invoke: Invo
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     result = invoke("consume", "tasks:emails", "--reload")
     assert result.exit_code == 2
-    assert result.stderr.startswith("delayq: --reload needs the package watchfiles: pip install 'delayq[reload]'")
+    assert result.stderr.startswith(f"delayq: --reload needs the package watchfiles: {install('reload')}")
 
 
 def test_hidden_folder_may_be_the_project():

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from delayq.cli.consume.command import VARIABLES
 from delayq.cli.consume.program import environment as environment_of
 
 from delayq import Queue
@@ -24,6 +25,7 @@ OPEN = {
     *("DELAYQ_HOME", "DELAYQ_LOG_LEVEL", "DELAYQ_REQUIRE_URL", "DELAYQ_REDIS_SERVER", "DELAYQ_DASHBOARD_REDACT"),
     *("DELAYQ_ID", "DELAYQ_QUEUE", "DELAYQ_ATTEMPT", "DELAYQ_MAX_RETRIES", "DELAYQ_DUE_AT", "DELAYQ_HEARTBEAT"),
     "DELAYQ_SUPERVISOR",
+    *VARIABLES.values(),
 }
 """Variables that hold no secret: a program may have them."""
 

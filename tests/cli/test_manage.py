@@ -295,7 +295,7 @@ def test_all_dead_letters_are_requeued_with_a_delay(invoke: Invoke, queue: Queue
 def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
     kill(queue, [f"m{number}" for number in range(1200)])
     steps: list[float] = []
-    assert queue.dead.requeue("all", 0, steps.append) == 1200
+    assert queue.dead.requeue("all", progress=steps.append) == 1200
     assert queue.purge("pending", steps.append) == 1200
     assert (sum(steps), len(steps)) == (2400, 9)  # the first step of a requeue only finds the bounds
 

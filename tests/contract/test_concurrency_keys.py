@@ -157,7 +157,7 @@ def test_held_back_messages_can_be_cancelled_buried_rescheduled_replaced_and_vie
     assert examine(queue).healthy
     assert queue.cancel("cancelled") == "cancelled"
     assert queue.dead.bury("buried") == "buried"
-    assert queue.reschedule("rescheduled", 5) == "rescheduled"
+    assert queue.reschedule("rescheduled", delay=5) == "rescheduled"
     queue.send("y", id="replaced", delay=6, on_conflict="replace", headers={"tenant": "other"})
     queue.ack(running)
     assert ids(queue.receive(10)) == ["left"]

@@ -92,7 +92,7 @@ def test_running_message_that_is_cancelled_can_be_acked(queue: Queue, take: Take
 
 def test_cancel_of_an_unknown_message_returns_unknown(queue: Queue):
     assert queue.cancel("a") == "unknown"
-    assert queue.reschedule("a", 5) == "unknown"
+    assert queue.reschedule("a", delay=5) == "unknown"
     assert queue.get("a") is None
 
 
@@ -140,7 +140,7 @@ def test_now_changes_nothing_if_one_id_is_invalid(queue: Queue, wrong):
 def test_running_or_dead_message_cannot_be_rescheduled(queue: Queue, take: Take, state: str, answer: str):
     bring(queue, take, state)
     before = queue.get("a")
-    assert queue.reschedule("a", 5) == answer
+    assert queue.reschedule("a", delay=5) == answer
     assert queue.get("a") == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from delayq import Consumer, Message, Middleware, Outgoing, Queue, Reject, Topic, TopicConsumer, backoff
 from delayq.errors import DuplicateMessage, InvalidInput
+from delayq.model.extras import install
 from delayq.telemetry import SCHEMA_URL, Telemetry
 
 Spans = Callable[[], dict[str, list[ReadableSpan]]]
@@ -293,7 +295,7 @@ def test_other_middleware_runs_inside_the_spans(traced: Queue, spans: Spans):
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "delayq.telemetry")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(ImportError, match=r"pip install 'delayq\[otel\]'"):
+    with pytest.raises(ImportError, match=re.escape(install("otel"))):
         importlib.import_module("delayq.telemetry")
 
 

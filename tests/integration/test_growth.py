@@ -81,7 +81,7 @@ METHODS: dict[str, Callable[[Face], object]] = {
     "Queue.send_group": lambda face: face.queue.send_group([Outgoing(n) for n in range(100)], Outgoing("then"), id="g"),
     "Queue.group": lambda face: face.queue.group("g"),
     "Queue.cancel_group": lambda face: face.queue.cancel_group("g"),
-    "Queue.reschedule": lambda face: face.queue.reschedule("retry-7", 9),
+    "Queue.reschedule": lambda face: face.queue.reschedule("retry-7", delay=9),
     "Queue.now": lambda face: face.queue.now("retry-8"),
     "Queue.cancel": lambda face: face.queue.cancel("pending-8"),
     "Queue.pause": lambda face: face.queue.pause(),

@@ -38,7 +38,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 CALLS: dict[str, Callable[[Queue, str], Any]] = {
     "get": lambda queue, name: queue.get(name) is not None,
     "why": lambda queue, name: "is due at" in queue.why(name),
-    "reschedule": lambda queue, name: queue.reschedule(name, 3 * DAY) == "rescheduled",
+    "reschedule": lambda queue, name: queue.reschedule(name, delay=3 * DAY) == "rescheduled",
     "send": lambda queue, name: not queue.send("again", id=name, delay=DAY).created,
     "replace": lambda queue, name: not queue.send("again", id=name, delay=DAY, on_conflict="replace").created,
     "now": lambda queue, name: queue.now(name) == {name: "rescheduled"},
@@ -93,7 +93,7 @@ def test_file_that_is_gone_stops_nothing_and_the_doctor_does_not_invent_one(queu
         assert call(queue, f"good-{number}"), name
     assert queue.get("bad-1") is None
     assert queue.cancel("bad-2") == "unknown"
-    assert queue.reschedule("bad-2", DAY) == "unknown"
+    assert queue.reschedule("bad-2", delay=DAY) == "unknown"
     assert queue.send("new", id="bad-3", delay=DAY).created
     clock.later(3 * DAY)
     load(queue, lake)

@@ -19,6 +19,7 @@ from delayq.errors import NotReplicated
 from delayq.lake.layout import DeferredRow, hour_of
 from delayq.lake.queue_folder import QueueFolder
 from delayq.model.envelope import encode_envelope
+from delayq.model.extras import install
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations import send
 from tests.harness.foreign_headers import NAME, PLAN, SLOT, plan
@@ -276,7 +277,7 @@ for kind in (delayq.Queue, delayq.aio.Queue):
         print(error)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250)
-    refused = "lake= needs pyarrow: run pip install 'delayq[lake]'"
+    refused = f"lake= needs pyarrow: {install('lake')}"
     assert result.stdout.splitlines() == ["True", refused, refused]
 
 

@@ -241,8 +241,8 @@ class Odd:
 
 @pytest.mark.parametrize(
     "payload",
-    [Odd(), {"a": Odd()}, [object], lambda: 0, "\ud800", {(1, 2): 3}],
-    ids=["object", "object-within", "class", "function", "surrogate", "key-that-is-no-text"],
+    [Odd(), {"a": Odd()}, [object], "\ud800", {(1, 2): 3}],
+    ids=["object", "object-within", "class", "surrogate", "key-that-is-no-text"],
 )
 def test_payload_that_json_cannot_hold_is_refused_with_its_type(payload: Any):
     with pytest.raises(

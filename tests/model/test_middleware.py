@@ -188,7 +188,7 @@ def generator(*_: Any) -> Iterator[None]:
     yield
 
 
-HOOKS = [name for name in dir(Middleware) if name.startswith(("before", "after", "around"))]
+HOOKS = [name for name in dir(Middleware()) if name.startswith(("before", "after", "around"))]
 NOT_RUN_BY_A_CALL = [None, 5, coroutine, asynchronous_generator]
 
 

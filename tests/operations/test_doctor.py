@@ -170,7 +170,7 @@ def test_all_overdue_leases_are_taken_back(queue: Queue, now: list[float]):
 
 
 def test_unpromoted_due_message_is_found_unless_the_queue_is_paused(queue: Queue, now: list[float]):
-    queue.reschedule("retry", 200)
+    queue.reschedule("retry", delay=200)
     queue.cancel("unack")
     now[0] += 20_000
     queue.send("soon", delay=1)

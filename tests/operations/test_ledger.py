@@ -100,7 +100,7 @@ def keep_busy(queue: Queue, dice: random.Random) -> None:
         options: dict[str, Any] = (
             {"id": f"m{n % 200}", "on_conflict": dice.choice(("ignore", "replace"))} if n % 3 else {}
         )
-        queue.send(dice.randrange(6), dice.choice((0, 0, 0.01)), headers=tenant, max_retries=2, **options)
+        queue.send(dice.randrange(6), delay=dice.choice((0, 0, 0.01)), headers=tenant, max_retries=2, **options)
         if n % 10 == 5:
             queue.cancel(f"m{dice.randrange(150)}")
             queue.reschedule(f"m{dice.randrange(150)}", delay=0.01)

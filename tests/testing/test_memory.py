@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ import redis
 
 from delayq import Consumer, Queue
 from delayq.errors import InvalidInput, InvalidTime, ServerUnreachable
+from delayq.model.extras import install
 from delayq.testing import Clock, in_memory
 from tests.harness.servers import RedisServer
 
@@ -198,7 +200,7 @@ def test_missing_package_is_named_with_how_to_install_it(emails: Queue, monkeypa
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(
-                ModuleNotFoundError, match=rf"needs {package}.*pip install 'delayq\[testing\]'"
+                ModuleNotFoundError, match=rf"needs {package}.*{re.escape(install('testing'))}"
             ) as caught:
                 in_memory(emails).__enter__()
             assert caught.value.name == package

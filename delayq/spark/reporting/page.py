@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delayq.errors import InvalidInput
+from delayq.model.extras import install
 from delayq.model.show import or_dash, show_count, show_duration
 from delayq.spark.reporting.charts import LineChart, Series, count_scale, duration_scale
 
@@ -42,7 +43,7 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
     try:
         from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # of the extra that the pipeline needs
     except ImportError as error:
-        raise InvalidInput("the page needs jinja2: pip install 'delayq[spark]'") from error
+        raise InvalidInput(f"the page needs jinja2: {install('spark')}") from error
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"duration": _duration, "count": or_dash(show_count), "share": _share, "moment": _moment}
     template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text("utf-8"))

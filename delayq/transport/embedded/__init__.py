@@ -37,8 +37,10 @@ def open_store(folder: Path | None = None) -> redis.Redis:
     """
     if sys.platform == "win32":
         raise NoEmbeddedServer("the embedded store needs Linux or macOS: set DELAYQ_URL to a running server")
-    from delayq.transport.embedded.connection import client  # noqa: PLC0415  # Windows has no fcntl
+    from delayq.transport.embedded.connection import client, note_unread_url  # noqa: PLC0415  # Windows has no fcntl
     from delayq.transport.embedded.store import Store  # noqa: PLC0415
 
     where = folder or default_folder()
+    if folder is None:
+        note_unread_url(where)
     return client(Store(where.absolute()))

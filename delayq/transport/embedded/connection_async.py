@@ -11,7 +11,7 @@ from redis import asyncio as redis
 
 from delayq.model.server_url import default_folder
 from delayq.transport.clients import DEFAULTS
-from delayq.transport.embedded.connection import announce
+from delayq.transport.embedded.connection import announce, note_unread_url
 from delayq.transport.embedded.store import Address, Store
 from delayq.transport.pool_async import Pool
 from delayq.transport.retry_async import retry
@@ -65,4 +65,6 @@ class StorePool(Pool):
 def client(folder: Path | None) -> redis.Redis:
     """Return a client of the store in `folder`, by default DELAYQ_HOME or `.delayq`; it is started when needed."""
     where = folder or default_folder()
+    if folder is None:
+        note_unread_url(where)
     return redis.Redis.from_pool(StorePool(Store(where.absolute())))

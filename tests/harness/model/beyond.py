@@ -62,7 +62,7 @@ class Beyond:
         options = {"on_conflict": conflict, "unique_for": unique / 1000} | retrying(retries)
         said = self.both(
             "send unique",
-            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),
+            lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),
             lambda: comparable(self.model.send_unique(id, payload, delay, retries, unique, conflict)),
         )
         if said == "ServerUnreachable":

@@ -172,7 +172,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
         options = {"on_conflict": conflict, "expires_in": expires and expires / 1000} | retrying(retries)
         said = self.both(
             "send",
-            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),
+            lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),
             lambda: comparable(self.model.send(id, payload, delay, retries, expires, conflict)),
         )
         taken[f"send {conflict} over {was}"] += 1
@@ -268,7 +268,9 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
 
     def reschedule(self, id: str, delay: int) -> None:
         said = self.both(
-            "reschedule", lambda: self.queue.reschedule(id, delay / 1000), lambda: self.model.reschedule(id, delay)
+            "reschedule",
+            lambda: self.queue.reschedule(id, delay=delay / 1000),
+            lambda: self.model.reschedule(id, delay),
         )
         taken[f"reschedule {said}"] += 1
 
@@ -276,7 +278,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
         self.one_call_only(whole)
         count = self.both(
             "requeue",
-            lambda: self.queue.dead.requeue("all" if whole else id, delay / 1000),
+            lambda: self.queue.dead.requeue("all" if whole else id, delay=delay / 1000),
             lambda: self.model.requeue(list(self.model.messages) if whole else [id], delay),
         )
         if count != "ServerUnreachable" and count:

@@ -126,7 +126,7 @@ class Producer(Actor):
         if len(batch) == 1:
             m = batch[0]
             options: dict[str, Any] = {"on_conflict": m.on_conflict, "expires_in": m.expires_in}
-            sents = [queue.send(m.payload, m.delay, id=m.id, max_retries=m.max_retries, **options)]
+            sents = [queue.send(m.payload, delay=m.delay, id=m.id, max_retries=m.max_retries, **options)]
         else:
             sents = queue.send_many(batch)
         for message, sent in zip(batch, sents, strict=True):
@@ -271,9 +271,9 @@ class Keeper(Actor):
         if act < 3:
             queue.cancel(id)
         elif act < 6:
-            queue.reschedule(id, self.dice.choice((0, 0.1, 2)))
+            queue.reschedule(id, delay=self.dice.choice((0, 0.1, 2)))
         elif act == 6:
-            queue.dead.requeue("all" if self.dice.random() < 0.5 else id, self.dice.choice((0, 0.1)))
+            queue.dead.requeue("all" if self.dice.random() < 0.5 else id, delay=self.dice.choice((0, 0.1)))
         elif act == 7:
             queue.purge(self.dice.choice(PURGEABLE))
         elif act == 8:
