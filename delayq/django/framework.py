@@ -1,5 +1,7 @@
 """The tasks framework: Django's own, or the package django-tasks for Django 5.2. Other modules take it from here."""
 
+from delayq.model.extras import install
+
 try:
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, signals, task_backends
     from django.tasks.backends.base import BaseTaskBackend
