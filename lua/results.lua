@@ -13,7 +13,8 @@
 -- KEYS[7..]         two per message: its payload key, a string, and the key of its result, a hash
 -- ARGV[1..]         two per message, 1..100 of them: its id, and its token, or '' for the latest message of the id
 -- Returns  a word per message, in the same order: 'kept' if there is a record of its end, 'dead' if it is a dead letter
---          without one, 'live' if it waits or runs, 'plain' if it does so and keeps no result, or 'gone'
+--          without one, 'live' if it waits or runs, 'plain' if it does so and keeps no result, or 'gone'. One whose payload
+--          is lost will be a dead letter, which says so
 -- Cost     O(n)
 local words = {}
 for i = 1, #ARGV, 2 do
@@ -28,7 +29,7 @@ for i = 1, #ARGV, 2 do
   if token == '' then token = named or kept or '' end
   local waits = place and named == token
   if token == '' then
-    word = waits and 'dead' or place and 'plain' or 'gone'
+    word = waits and (place == KEYS[5] and 'dead' or 'live') or place and 'plain' or 'gone'
   elseif kept == token and status ~= 'retry' and (status == 'done' or not waits or place == KEYS[5]) then
     word = 'kept'
   elseif waits then

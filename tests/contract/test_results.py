@@ -279,6 +279,19 @@ def test_death_without_a_handler_answers_with_its_reason(make: Make, now: Now, c
     assert failure(queue, crashed).type == "LeaseLost"
 
 
+def test_message_that_has_lost_its_payload_is_waited_for_until_it_is_dead(make: Make, client: Any):
+    queue = make()
+    adding = task(queue, add, results=HOUR)
+    sent = adding.send(1)
+    client.delete(queue._context.shard(sent.id).keys.message(sent.id))
+    with pytest.raises(ResultTimeout):
+        adding.result(sent.id)  # from another program, which has only the id
+    assert queue.receive() == []
+    with pytest.raises(TaskFailed) as raised:
+        adding.result(sent.id)
+    assert raised.value.reason == "payload-missing"
+
+
 def test_unknown_task_answers_with_its_reason(make: Make, drain: Drain, now: Now):
     sent = task(make(), add, results=HOUR).send(1)
     other = make()

@@ -64,7 +64,8 @@ class Command(BaseCommand):
             raise CommandError(f"TASKS[{backend.alias!r}]['OPTIONS']: {error}") from error
         if options.url is not None:
             os.environ["DELAYQ_URL"] = options.url  # not in the arguments of child processes, which others can see
-        command = next((each for each in rest if not each.startswith("-")), None)
+        names = cli.list_commands(click.Context(cli))
+        command = next((each for each in rest if each in names), None)
         is_ours = command == "consume" and not _has_program(rest)
         if is_ours:
             _let_children_import()

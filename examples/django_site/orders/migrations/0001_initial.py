@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             "Order",
             [
-                ("id", models.BigAutoField(primary_key=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("address", models.EmailField(max_length=254)),
                 ("book", models.CharField(max_length=200)),
                 ("receipt", models.CharField(max_length=100, blank=True)),

@@ -6,6 +6,9 @@ class Migration(migrations.Migration):
     operations = [
         migrations.CreateModel(
             "Order",
-            [("id", models.BigAutoField(primary_key=True)), ("text", models.CharField(max_length=100))],
+            [
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("text", models.CharField(max_length=100)),
+            ],
         )
     ]
