@@ -35,7 +35,7 @@ EXTRAS = ("dashboard", "testing")
 SDIST = "django==6.1.*"  # whose tests of the framework run, too
 LEAST = (3, 12)
 NO_PYTHON = (
-    f"Django 6 needs Python {LEAST[0]}.{LEAST[1]} or newer, and there is none on the PATH or in ~/.pyenv: install one, "
+    f"Django 6 needs Python {LEAST[0]}.{LEAST[1]} or newer, and there is none on the PATH or beside this one: install one, "
     f"such as with `pyenv install 3.12` or `uv python install 3.12`, or name one in DELAYQ_DJANGO_PYTHON"
 )
 SECONDS = 300
@@ -46,8 +46,12 @@ def python() -> Path:
     """Return a Python that Django 6 supports; fails if there is none."""
     names = [f"python3.{minor}" for minor in (12, 13, 14)]
     found = [os.environ.get("DELAYQ_DJANGO_PYTHON"), sys.executable, *map(shutil.which, names)]
-    for pattern in (".pyenv/versions/3.1[2-9]*/bin/python3", ".local/share/uv/python/cpython-3.1[2-9]*/bin/python3"):
-        found += map(str, sorted(Path.home().glob(pattern)))
+    for folder, pattern in (
+        (Path(sys.base_prefix).parent, "3.1[2-9]*/bin/python3"),
+        (Path.home(), ".pyenv/versions/3.1[2-9]*/bin/python3"),
+        (Path.home(), ".local/share/uv/python/cpython-3.1[2-9]*/bin/python3"),
+    ):
+        found += map(str, sorted(folder.glob(pattern)))
     for each in filter(None, found):
         asks = f"import sys, venv; sys.exit(sys.version_info < {LEAST})"
         said = subprocess.run([each, "-c", asks], stderr=subprocess.DEVNULL, check=False)
