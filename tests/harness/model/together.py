@@ -97,7 +97,10 @@ class Together:
                 assert count <= model.per_key or key not in keys
 
     def look_through(self) -> None:
-        self.both("look through", lambda: self.queue.execute(key_slots.look_through), self.model_looks_through)
+        def real() -> None:
+            self.queue.execute(key_slots.look_through)
+
+        self.both("look through", real, self.model_looks_through)
 
     def model_looks_through(self) -> None:
         if "per_key" in self.limits:
