@@ -34,10 +34,9 @@ NEEDED = {
 EXTRAS = ("dashboard", "testing")
 SDIST = "django==6.1.*"  # whose tests of the framework run, too
 LEAST = (3, 12)
-PYTHON = "DELAYQ_DJANGO_PYTHON"
 NO_PYTHON = (
     f"Django 6 needs Python {LEAST[0]}.{LEAST[1]} or newer, and there is none on the PATH or in ~/.pyenv: install one, "
-    f"such as with `pyenv install 3.12` or `uv python install 3.12`, or name one in {PYTHON}"
+    f"such as with `pyenv install 3.12` or `uv python install 3.12`, or name one in DELAYQ_DJANGO_PYTHON"
 )
 SECONDS = 300
 
@@ -46,7 +45,7 @@ SECONDS = 300
 def python() -> Path:
     """Return a Python that Django 6 supports; fails if there is none."""
     names = [f"python3.{minor}" for minor in (12, 13, 14)]
-    found = [os.environ.get(PYTHON), sys.executable, *map(shutil.which, names)]
+    found = [os.environ.get("DELAYQ_DJANGO_PYTHON"), sys.executable, *map(shutil.which, names)]
     for pattern in (".pyenv/versions/3.1[2-9]*/bin/python3", ".local/share/uv/python/cpython-3.1[2-9]*/bin/python3"):
         found += map(str, sorted(Path.home().glob(pattern)))
     for each in filter(None, found):
