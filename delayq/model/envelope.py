@@ -12,7 +12,7 @@ import inspect
 import marshal
 import math
 import operator
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, TypeAlias
 
@@ -37,6 +37,7 @@ MOST_LEVELS = 2 * MAX_DEPTH  # of a payload as it is given: what an Enum or a mo
 MOST_BYTES = 511 * 1024 * 1024  # of a payload: a server closes the connection on which an argument exceeds 512 MiB
 
 RAW, JSON = _KINDS = 0, 1
+_USUAL = {(FORMAT, RAW), (FORMAT, JSON)}
 STAMP = 13  # digits of the time of the send, in front of an envelope
 _LARGE = 16 * 1024  # bytes
 
@@ -214,6 +215,32 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
     if envelope.headers and not _DECODED_TYPES.issuperset(map(type, envelope.headers.values())):
         raise UnreadableEnvelope("the envelope has a header that is not text, bytes, a number, a boolean or None")
     return created_ms, envelope
+
+
+def parse_many(stored: Sequence[bytes | None]) -> list[tuple[int, Envelope] | None]:
+    """Return what `parse` does for each of some messages; None for one that is gone or unreadable.
+
+    Usual messages are checked together, in half the time.
+    """
+    try:
+        if max(map(len, stored), default=0) >= _LARGE:  # type: ignore[arg-type]  # TypeError if one is gone
+            return list(map(_parse_or_none, stored))
+        times = list(map(int, [each[:STAMP] for each in stored]))  # type: ignore[index]
+        found = list(map(_decode_envelope, [each[STAMP:] for each in stored]))  # type: ignore[index]
+        kinds = {(each.version, each.kind) for each in found}
+        types = {type(value) for each in found if each.headers for value in each.headers.values()}
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
+        return list(map(_parse_or_none, stored))
+    if kinds <= _USUAL and types <= _DECODED_TYPES:
+        return list(zip(times, found, strict=True))
+    return list(map(_parse_or_none, stored))
+
+
+def _parse_or_none(stored: bytes | None) -> tuple[int, Envelope] | None:
+    try:
+        return None if stored is None else parse(stored)
+    except UnreadableEnvelope:
+        return None
 
 
 def parse_unstamped(stored: bytes) -> Envelope:

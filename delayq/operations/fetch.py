@@ -19,18 +19,21 @@ T = TypeVar("T")
 FIND_AT_ONCE = 50  # calls in a round trip
 
 
-def fetch(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[bytes | None]]:
+def fetch(scripts: QueueCommands, ids: Sequence[str], largest: int | None = None) -> Operation[list[bytes | None]]:
     """Return the stored envelopes of the first of these messages, at least one: as many as one round trip may bring.
 
     An envelope is None if it is gone. If the connection breaks off, because the server allows its clients only small
     buffers, fewer are tried.
+
+    Args:
+        largest: the most bytes of each, if they are known; if not, the server is asked what fits.
 
     Raises:
         ServerUnreachable: the server is away, or the first envelope is too large for it.
     """
     if not ids:
         return []
-    (found,) = yield from _bounded(scripts, ids[:MAX_IDS], lambda few: [scripts.envelopes(few)])
+    (found,) = yield from _bounded(scripts, ids[:MAX_IDS], lambda few: [scripts.envelopes(few)], largest)
     return list(found)
 
 
@@ -43,12 +46,18 @@ def find(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[StoredMes
 
 
 def _bounded(
-    scripts: QueueCommands, ids: Sequence[str], calls: Callable[[Sequence[str]], list[Command[Any]]]
+    scripts: QueueCommands,
+    ids: Sequence[str],
+    calls: Callable[[Sequence[str]], list[Command[Any]]],
+    largest: int | None = None,
 ) -> Operation[list[Any]]:
     """Return the results of the calls for the first messages, whose envelopes fit into a round trip."""
     most = DOWN_BYTES
     while True:
-        count = (yield from execute(scripts.fitting(ids, most))) if len(ids) > 1 else 1
+        if largest is not None:
+            count = min(len(ids), max(1, most // largest))
+        else:
+            count = (yield from execute(scripts.fitting(ids, most))) if len(ids) > 1 else 1
         try:
             return list(map(unwrap, (yield [replace(call, repeats=False) for call in calls(ids[:count])])))
         except ServerUnreachable:

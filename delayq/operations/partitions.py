@@ -17,6 +17,7 @@ from delayq.operations.walk import Place, Walk, place
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.replies import LARGE_BYTES
 
 
 class ScoreRange(NamedTuple):
@@ -105,7 +106,7 @@ def walk(context: QueueContext, part: ScoreRange) -> Operation[Walk]:
     """Find where a range begins."""
     scripts = (yield from context.opened())[part.shard]
     rank = yield from rank_of(scripts, part.state, part.behind)
-    return Walk(scripts, part.state, MAX_IDS - 1, max(0, rank - 1), part.behind, part.up_to)
+    return Walk(scripts, part.state, MAX_IDS - 1, max(0, rank - 1), part.behind, part.up_to, sized=True)
 
 
 def find(
@@ -135,7 +136,12 @@ def find(
 
 
 def look_up(
-    context: QueueContext, shard: int, state: State, rows: list[Row], fields: Collection[str]
+    context: QueueContext,
+    shard: int,
+    state: State,
+    rows: list[Row],
+    fields: Collection[str],
+    are_small: bool = False,
 ) -> Operation[tuple[list[Row], dict[str, list[Any]]]]:
     """Remove the next messages from `rows`, and look up these fields of them, as stored.
 
@@ -144,6 +150,7 @@ def look_up(
 
     Args:
         fields: any of attempts, error, reason, cancelled and envelope.
+        are_small: whether each has an envelope of at most `LARGE_BYTES`.
 
     Returns:
         the messages, and their data by field; a field that they do not have in this state is left out.
@@ -152,7 +159,7 @@ def look_up(
     ids = [message_id for message_id, _ in rows]
     known: dict[str, list[Any]] = {}
     if "envelope" in fields:
-        known["envelope"] = yield from fetch(scripts, ids)
+        known["envelope"] = yield from fetch(scripts, ids, LARGE_BYTES if are_small else None)
         ids = ids[: len(known["envelope"])]
     taken, rows[: len(ids)] = rows[: len(ids)], []
     calls = _calls(scripts, state, ids, fields)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import TypeAlias
 
 from delayq.model.placement import Row, State
-from delayq.protocol.operation import Operation, execute
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 Place: TypeAlias = tuple[float, bytes]
@@ -28,9 +29,12 @@ class Walk:
         rank: where to begin, if not with the lowest score; at or before the first row after `behind`.
         behind: leave out rows up to this place.
         up_to: the last place to return; None for the end.
+        sized: ask for the sizes of envelopes.
 
     Attributes:
         ended: whether there is nothing left; a caller that has seen enough may set it.
+        are_small: with `sized`, whether the rows of the last page have envelopes of at most `LARGE_BYTES`, as no larger
+            one was ever stored. It is asked after the rows, so only a message that is replaced later can have one.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Walk:
         rank: int = 0,
         behind: Place = BEGINNING,
         up_to: Place | None = None,
+        sized: bool = False,
     ) -> None:
         self._scripts = scripts
         self._state: State = state
@@ -49,6 +54,8 @@ class Walk:
         self._seen = behind
         self._up_to = up_to
         self.ended = False
+        self._sized = sized
+        self.are_small = False
 
     def step(self, _: object) -> Operation[list[Row]]:
         """Return the next rows, for `Queue.execute`."""
@@ -57,14 +64,17 @@ class Walk:
     def page(self, most: int = MAX_IDS) -> Operation[list[Row]]:
         """Return up to `most` next rows, lowest score first; none at the end."""
         while not self.ended:
-            rows = yield from execute(self._scripts.ranked_page(self._state, self._size + 1, self._rank))
+            paging = self._scripts.ranked_page(self._state, self._size + 1, self._rank)
+            replies = yield [paging, self._scripts.are_small()] if self._sized else [paging]
+            rows: list[Row] = unwrap(replies[0])
+            self.are_small = replies[1:] == [True]
             if self._rank and (not rows or place(rows[0]) > self._seen):
                 self._rank, self._back = max(0, self._rank - self._back), self._back * 2
                 continue
-            new = [row for row in rows if place(row) > self._seen]
+            new = rows[bisect_right(rows, self._seen, key=place) :]
             is_last = len(rows) <= self._size
             if new and self._up_to is not None and place(new[-1]) > self._up_to:
-                new, is_last = [row for row in new if place(row) <= self._up_to], True
+                new, is_last = new[: bisect_right(new, self._up_to, key=place)], True
             self.ended = is_last and len(new) <= most
             self._rank += max(0, len(rows) - 1)
             if new := new[:most]:

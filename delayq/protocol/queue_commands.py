@@ -452,6 +452,10 @@ class QueueCommands(RecordCommands[QueueKeys]):
         keys = self._message_keys(ids)
         return Command(self.keys.message_prefix, ("MGET", *keys), read, repeats=repeats)
 
+    def are_small(self) -> Command[bool]:
+        """Read whether all envelopes that were ever stored have at most `LARGE_BYTES`, as far as Redis knows."""
+        return Command(self.keys.stats, ("HMGET", self.keys.stats, "large"), lambda reply: reply[0] == b"0")
+
     def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf") -> Command[list[str]]:
         """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
         key = self.keys.state(state)

@@ -171,7 +171,11 @@ def _read_sleep(reply: list[Any]) -> SleepReply:
 def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
     if reply and isinstance(reply[0], list):  # RESP3
         return [(decode_id(message_id), b"%.17g" % score) for message_id, score in reply]
-    return [(decode_id(message_id), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
+    ids, scores = reply[::2], reply[1::2]
+    try:
+        return list(zip(map(bytes.decode, ids), scores, strict=True))  # a third of the time of the next line
+    except UnicodeDecodeError:
+        return list(zip(map(decode_id, ids), scores, strict=True))
 
 
 def _read_armed(reply: list[Any]) -> list[tuple[str, int]]:

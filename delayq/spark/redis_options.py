@@ -46,7 +46,7 @@ class RedisOptions:
         """Return the server that the options `url` or `urlFrom`, `prefix` and `waitFor` describe."""
         given = options.get("waitFor", str(WAIT_FOR))
         try:
-            seconds = delay_ms(float(given), "waitFor") / 1000
+            seconds = delay_ms(float(given), called(options, "waitFor")) / 1000
         except ValueError as error:
             raise InvalidInput(f"{called(options, 'waitFor')} is {given!r}: give seconds, 0 or more") from error
         return cls(_url(options), options.get("prefix", "delayq"), seconds)
@@ -139,15 +139,3 @@ def _url(options: Mapping[str, str]) -> str | None:
     if not url:
         raise InvalidInput(f"{what} names {where}: put the URL of the server into it")
     return url
-
-
-def required(options: Mapping[str, str], name: str) -> str:
-    """Return a required option.
-
-    Raises:
-        InvalidInput: it is missing.
-    """
-    value = options.get(name)
-    if not value:
-        raise InvalidInput(f'the option "{name}" is missing: give .option("{name}", …)')
-    return value

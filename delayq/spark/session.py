@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkRuntimeError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql.conf import RuntimeConfig
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from delayq.spark import java
 from delayq.spark.data_source import DelayqSource
@@ -33,10 +36,7 @@ URLS = r"(?i)\b(?:redis|valkey|unix)[\w+]*://(?:.*@)?\S*"
 """Spark replaces what matches this in the texts of plans: a URL up to its end, or up to the last @ of its line."""
 
 _REDACTION = "spark.sql.redaction.string.regex"
-_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # or Spark refuses the option pushFilters
-}
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 _OWN_SETTINGS = _SETTINGS | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -64,7 +64,7 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     """
     found = running() or _begin(master, settings or {}, name)
     if SparkSession.getActiveSession() is None:  # in a thread without one, Spark does not find Python formats
-        found.createDataFrame([], "none int")  # makes it this thread's session
+        _make_active(found)
     register(found)
     return found
 
@@ -81,12 +81,39 @@ def running() -> SparkSession | None:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format "delayq" in a session, even if delayq is not installed but only on the path."""
+    """Register the format "delayq" in a session, even if delayq is not installed but only on the path.
+
+    From then on, all threads of this process can write with it.
+    """
+    for writer in (DataFrameWriter, DataStreamWriter):
+        _let_threads_write(writer)
     try:
         spark.dataSource.register(DelayqSource)
     except AnalysisException as error:  # Spark 4.0 has found it by itself, and accepts only one with this name
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+@cache  # once in a process
+def _let_threads_write(writer: type[DataFrameWriter | DataStreamWriter]) -> None:
+    """Let `format("delayq")` of a writer make the table's session that of the thread, if the thread has none.
+
+    Spark looks for a format written in Python in the thread's session only. Reads make it the thread's session by
+    themselves, but writes do not, and threads do not inherit it, not even `InheritableThread`.
+    """
+    plain = writer.format
+
+    @wraps(plain)
+    def named(self: Any, source: str) -> Any:
+        if source.lower() == DelayqSource.name() and SparkSession.getActiveSession() is None:
+            _make_active(self._spark)
+        return plain(self, source)
+
+    setattr(writer, "format", named)  # noqa: B010  # mypy refuses an assignment to a method
+
+
+def _make_active(spark: SparkSession) -> None:
+    spark.createDataFrame([], "none int")  # makes it this thread's session
 
 
 def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:

@@ -91,6 +91,8 @@ def reads_messages(mine: Options, server: RedisServer) -> None:
         assert [row["cancelled"] for row in rows].count(True) == 1
         assert [row["error"] for row in reads.read(options | {"read": "dead"})] == ["broken"]
         assert reads.read(options | {"read": "stats"})[0]["sent"] == 5
+        root.send_many([Outgoing(b"x" * 10_000, delay=60) for _ in range(2)])  # then sizes are looked up
+        assert len(reads.read(options)) == 7
         forget_scripts(root)
         assert [row["name"] for row in reads.read(options | {"read": "schedules"})] == ["tick"]
 

@@ -35,7 +35,7 @@ SERVER = {
     f"delayq.transport.{name}"
     for name in ("embedded", "clients", "fast_stream", "polling", "pool", "redis_py", "retry_async", "server_check")
 }
-TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.server_url"}
+TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.extras", "delayq.model.server_url"}
 """Modules about texts of any kind."""
 
 THROUGH_THE_DOOR = {"cli", "django", "web", "spark", "metrics", "testing"}

@@ -21,7 +21,17 @@ from hypothesis import strategies as st
 
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
 from delayq.model import envelope as envelopes
-from delayq.model.envelope import FORMAT, JSON, MAX_HEADERS_BYTES, RAW, Envelope, encode_envelope, open_body, parse
+from delayq.model.envelope import (
+    FORMAT,
+    JSON,
+    MAX_HEADERS_BYTES,
+    RAW,
+    Envelope,
+    encode_envelope,
+    open_body,
+    parse,
+    parse_many,
+)
 
 STAMP = b"1700000000000"
 
@@ -332,6 +342,34 @@ def packed(*fields: Any) -> bytes:
 def test_bytes_that_are_not_an_envelope_are_recognised(envelope: bytes, why: str):
     with pytest.raises(UnreadableEnvelope, match=why):
         parse(envelope)
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        None,
+        b"",
+        b"0123456789012",
+        b"not a stamp..",
+        stored(b"x")[:-1],
+        stored(b"x") + stored(b"y")[13:],
+        packed(FORMAT + 1, RAW, b"x", 3),
+        packed(FORMAT, 7, b"x", 3),
+        packed(FORMAT, RAW, b"x", 3, None, {"a": [1]}),
+        stored(b"x", headers={"a": "b"}),
+        stored(b"x" * 20_000),
+    ],
+)
+def test_many_envelopes_are_read_as_one_alone(unusual: bytes | None):
+    def alone(each: bytes | None) -> tuple[int, Envelope] | None:
+        try:
+            return None if each is None else parse(each)
+        except UnreadableEnvelope:
+            return None
+
+    usual: list[bytes | None] = [stored({"n": 1}), stored(b"raw", max_retries=7), stored("text", expires_ms=5)]
+    for many in ([], usual, [*usual, unusual, *usual], [unusual]):
+        assert parse_many(many) == list(map(alone, many))
 
 
 def test_invalid_json_body_is_reported_when_it_is_opened():

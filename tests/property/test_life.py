@@ -68,6 +68,8 @@ PATHS = {
     *(f"group {how}" for how in ("done", "existing", "DuplicateMessage", "QueueFull", "with then", "without then")),
     *(f"group is {state}" for state in ("running", "blocked", "done", "cancelled", "unknown")),
     *("group cancelled", "group forgotten", "send unique QueueFull"),
+    *("lack task waits", "lack task dies"),
+    *(f"result is {how}" for how in ("live", "plain", "gone", "dead dead", "kept done", "kept dead", "kept expired")),
     *(f"{verb} an occurrence" for verb in ("send", "cancel", "bury", "reschedule", "requeue", "edit")),
 }
 # What fewer than one program in ten does: FEW miss some of it, which depends on the version of Hypothesis.
@@ -83,6 +85,7 @@ SELDOM = {
     "purge ready",
     *(f"purge {state}" for state in ("dead", "retry", "held")),
     *(f"group is {state}" for state in ("running", "blocked", "cancelled")),
+    *(f"result is {how}" for how in ("dead dead", "kept done", "kept dead", "kept expired")),
     *("group QueueFull", "group cancelled", "group forgotten", "send unique QueueFull"),
     *("requeue all", "requeue one", "redrive all", "redrive leaves a payload that is gone", "reschedule dead"),
     *("receive counts cancelled", "edit without payload", "send unique while reserved", "ack then DuplicateMessage"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,18 +13,6 @@ import pytest
 import redis
 import structlog
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
@@ -188,96 +176,23 @@ def test_states_and_dead_options_choose_what_is_read(queue: Queue, options: dict
     )
 
 
-WAITING = ("pending", "ready", "retry")
-DUE = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
-MICROSECOND = dt.timedelta(microseconds=1)
-FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
-    (EqualTo(("state",), "dead"), lambda row: row["state"] == "dead"),
-    (EqualTo(("STATE",), "gone"), lambda _: False),
-    (In(("state",), ("dead", "retry")), lambda row: row["state"] in ("dead", "retry")),
-    (Not(EqualTo(("state",), "dead")), lambda row: row["state"] != "dead"),
-    (Not(In(("state",), ("dead", "retry"))), lambda row: row["state"] not in ("dead", "retry")),
-    (IsNotNull(("state",)), lambda _: True),
-    (EqualTo(("id",), "ü"), lambda row: row["id"] == "ü"),
-    (In(("id",), ("now-1", "now-8", "raw", "gone")), lambda row: row["id"] in ("now-1", "now-8", "raw")),
-    (IsNotNull(("due_at",)), lambda row: row["due_at"] is not None),
-    (EqualTo(("due_at",), DUE), lambda row: row["due_at"] == DUE),
-    (EqualTo(("due_at",), DUE + MICROSECOND), lambda _: False),
-    (GreaterThan(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] > DUE),
-    (GreaterThanOrEqual(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] >= DUE),
-    (LessThan(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] < DUE),
-    (LessThan(("due_at",), DUE + MICROSECOND), lambda row: row["state"] in WAITING and row["due_at"] <= DUE),
-    (LessThanOrEqual(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] <= DUE),
-    (LessThan(("died_at",), DUE), lambda row: row["state"] == "dead"),
-    (GreaterThan(("lease_until",), DUE - 100 * 366 * dt.timedelta(1)), lambda row: row["state"] == "unack"),
-]
-
-
-def test_pushed_down_filter_reads_only_matching_messages(
-    queue: Queue, options: dict[str, str], redis_client: redis.Redis
-):
+def test_ids_choose_what_is_read_within_the_other_options(queue: Queue, options: dict[str, str]):
     fill(queue)
-    redis_client.zadd(queue._context.shard("raw").keys.pending, {"raw": "+inf"})  # as only another program would
-    queue.send_many([Outgoing(n, id=f"at-{n}", at=DUE + dt.timedelta(milliseconds=n)) for n in (-1, 0, 1)])
     everything = reads.read(options)
-    for pushed, holds in FILTERS:
-        rows = reads.read(options, pushed)
-        assert reads.ids(rows) == reads.ids(row for row in everything if holds(row)), pushed
-        assert sorted(map(str, rows)) == sorted(str(row) for row in everything if row["id"] in reads.ids(rows)), pushed
-
-
-def test_pushed_down_filters_combine_with_each_other_and_the_options(queue: Queue, options: dict[str, str]):
-    fill(queue)
     dead = reads.ids(reads.read(options | {"states": "dead"}))
-    chosen = In(("id",), (*dead[:3], "ü", "raw"))
-    assert reads.ids(reads.read(options, chosen, EqualTo(("state",), "dead"))) == dead[:3]
-    assert reads.ids(reads.read(options, chosen, In(("id",), (dead[0], "later-1")))) == dead[:1]
-    assert reads.read(options, IsNotNull(("due_at",)), IsNotNull(("died_at",))) == []
-    assert reads.read(options | {"states": "pending,retry"}, EqualTo(("state",), "dead")) == []
-    late = options | {"after": "2100-01-01T00:00:00Z"}
-    assert reads.read(late, chosen) == reads.read(late, LessThan(("due_at",), DUE)) == []
+    wanted = {*dead[:3], "ü", "now-8"}
+    rows = reads.read(options | {"ids": ", ".join([*wanted, "gone"])})
+    assert sorted(map(str, rows)) == sorted(str(row) for row in everything if row["id"] in wanted)
+    listed = msgspec.json.encode([*wanted]).decode()
+    assert reads.ids(reads.read(options | {"ids": listed, "states": "dead"})) == dead[:3]
+    assert reads.read(options | {"ids": ",".join(wanted), "states": "pending", "before": "0"}) == []
+    assert reads.read(options | {"ids": "[]"}) == []
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        EqualTo(("payload",), "1"),
-        EqualTo(("id",), "\\xff"),  # how an id that is not valid text is shown
-        EqualTo(("due_at",), DUE.replace(tzinfo=None)),
-        LessThan(("due_at",), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)),
-        GreaterThan(("id",), "a"),
-        Not(EqualTo(("id",), "a")),
-        IsNull(("due_at",)),
-    ],
-)
-def test_other_filters_are_left_to_spark(options: dict[str, str], condition: Filter):
-    reader = reading.reader(options | {"pushFilters": "true"}, reads.schema(options))
-    assert list(reader.pushFilters([condition])) == [condition]
-
-
-def test_push_filters_gives_the_same_rows(
-    spark: SparkSession, queue: Queue, options: dict[str, str], capsys: pytest.CaptureFixture[str]
-):
-    fill(queue)
-    dead = reads.ids(reads.read(options | {"states": "dead"}))
-    for pushed in (True, False):
-        frame = spark.read.format("delayq").options(**options, pushFilters=pushed).load()
-        frame = frame.where("State = 'dead' and died_at > '2020-01-01'")
-        assert reads.ids(row.asDict() for row in frame.collect()) == dead
-        frame.explain("formatted")
-        plan = capsys.readouterr().out
-        assert ("Filter" in plan.replace("Filters", ""), "EqualTo(state,dead)" in plan) == (not pushed, pushed), plan
-
-
-def test_push_filters_is_refused_on_a_spark_that_cannot_push_filters(spark: SparkSession, options: dict[str, str]):
-    setting = "spark.sql.python.filterPushdown.enabled"
-    assert spark.conf.get(setting) == "true"
-    spark.conf.set(setting, "false")
-    try:
-        with pytest.raises(Exception, match=setting):
-            spark.read.format("delayq").options(**options, pushFilters="true").load().where("state = 'dead'").collect()
-    finally:
-        spark.conf.set(setting, "true")
+def test_ids_may_contain_commas(queue: Queue, options: dict[str, str]):
+    queue.send_many([Outgoing(0, id=each, delay=60) for each in ("a", "b", "a,b")])
+    assert reads.ids(reads.read(options | {"ids": '["a,b"]'})) == ["a,b"]
+    assert reads.ids(reads.read(options | {"ids": "a, b"})) == ["a", "b"]
 
 
 def test_unwanted_columns_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
@@ -292,6 +207,18 @@ def test_large_messages_are_fetched_a_few_at_a_time(queue: Queue, options: dict[
     redis_client.config_resetstat()
     assert len(reads.read(options | {"partitions": "1", "columns": "id,max_retries"})) == 60
     assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 5
+
+
+def test_server_is_asked_for_sizes_only_if_a_large_message_was_ever_stored(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis
+):
+    queue.send_many([Outgoing(b"x", id=f"{n}", delay=60) for n in range(600)])
+    redis_client.config_resetstat()
+    assert len(reads.read(options)) == 600
+    assert "cmdstat_strlen" not in redis_client.info("commandstats")
+    queue.send_many([Outgoing(b"x" * 10_000, delay=60) for _ in range(10)])
+    assert len(reads.read(options)) == 610
+    assert "cmdstat_strlen" in redis_client.info("commandstats")
 
 
 def test_large_messages_behind_small_ones_are_fetched_a_few_at_a_time(
@@ -380,7 +307,7 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        ({"read": "message"}, "'message': give one of messages, dead, stats, schedules"),
+        ({"read": "message"}, "'message': give messages, dead, stats or schedules"),
         ({"states": "pending,gone"}, "'gone': give any of pending"),
         ({"read": "dead", "states": "dead"}, '"states" for a batch of dead'),
         ({"after": "yesterday"}, "'yesterday': give milliseconds since 1970, or a time"),
@@ -388,6 +315,9 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
         ({"columns": "id,size"}, "'size': give any of id, queue"),
         ({"partitions": "0"}, "'0': give a whole number from 1"),
         ({"befor": "0"}, 'unknown option "befor" for'),
+        ({"pushFilters": "true"}, 'unknown option "pushFilters" for a batch of messages; .*states, after, before, ids'),
+        ({"ids": "[1]"}, 'the option "ids" is not a JSON array of strings'),
+        ({"fail_on_missing": "ture"}, """the option "fail_on_missing" is 'ture': give true or false"""),
         ({"events": "mail"}, "queue and events to read: give one of"),
         ({"path": "letters"}, r'"queue" \(mail\) and "path" \(letters\) mean the same: give one'),
         ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),

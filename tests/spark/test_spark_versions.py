@@ -18,9 +18,7 @@ from tests.harness.servers import RedisServer
 NEWER = (
     "import sys\n"
     "from pyspark.sql import datasource\n"
-    "for name in ('DataSourceStreamArrowWriter', 'Filter', 'EqualTo', 'In', 'IsNotNull', 'Not', 'GreaterThan'):\n"
-    "    vars(datasource).pop(name, None)\n"
-    "vars(datasource)['DataSourceReader'].pushFilters = None\n"
+    "vars(datasource).pop('DataSourceStreamArrowWriter')\n"
     "sys.modules['pyspark.sql.streaming.datasource'] = None\n"
 )
 """Takes away what Spark 4.1 and 4.2 brought."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import TaskContext
+from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -394,7 +397,10 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
         ("payload string, delay int", {"uniqe_for": "60"}, 'unknown option "uniqe_for" for a write; expected one of'),
         ("payload string, delay int", {"unique_for": "a day"}, "'a day': give seconds"),
         ("payload string, delay int", {"payload_format": "xml"}, "'xml': give text or json"),
-        ("payload string, delay int", {"queue": ""}, 'the option "queue" is missing'),
+        ("payload string, delay int", {"queue": ""}, 'the option "queue" is empty'),
+        ("payload string, delay int", {"payload_format": "xml"}, 'the option "payload_format" is'),
+        ("payload string, delay int", {"unique_for": "-1"}, 'the option "unique_for" is'),
+        ("payload string, delay int", {"wait_for": "1e300"}, 'the option "wait_for" is'),
     ],
 )
 def test_invalid_table_or_option_is_refused_before_anything_is_sent(
@@ -410,8 +416,28 @@ def test_refusal_of_a_table_reaches_the_program_that_writes_it(spark: SparkSessi
     rows = spark.createDataFrame([], "payload string, delay int, colour string")
     with pytest.raises(Exception, match="unknown column 'colour'; expected one of"):
         write(rows, redis_server.url)
-    with pytest.raises(Exception, match='the option "queue" is missing'):
+    with pytest.raises(Exception, match='the option "queue" is empty'):
         write(rows.drop("colour"), redis_server.url, queue="")
+
+
+def test_threads_write_without_calling_session(spark: SparkSession, redis_server: RedisServer, tmp_path: Path) -> None:
+    rows = table(spark, [("x", 60)], "payload string, delay int", 1)
+    rate = spark.readStream.format("rate").load().selectExpr("'y' payload", "60 delay")
+
+    def stream() -> None:
+        options = {"url": redis_server.url, "queue": "jobs", "checkpointLocation": str(tmp_path / "checkpoint")}
+        rate.writeStream.format("delayq").options(**options).start().stop()
+
+    for kind in (threading.Thread, InheritableThread):
+        thread = kind(target=partial(write, rows, redis_server.url))
+        thread.start()
+        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write, rows, redis_server.url).result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(stream).result()
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert queue.stats().pending == 3
 
 
 def test_queue_is_not_overwritten(spark: SparkSession, redis_server: RedisServer) -> None:

@@ -20,8 +20,8 @@ from delayq.spark.reading.batch_reader import (
     EntriesReader,
     position,
 )
-from delayq.spark.reading.messages import messages_reader
-from delayq.spark.reading.options import SourceOptions, check_known, chosen, switch, whole
+from delayq.spark.reading.messages import MessagesReader
+from delayq.spark.reading.options import SourceOptions, check_known, chosen, one_of, switch, whole
 from delayq.spark.reading.schema import arrow_schema, ddl
 from delayq.spark.redis_options import RedisOptions
 
@@ -44,13 +44,13 @@ class SourceTable(NamedTuple):
 
 
 _ALL = ("url", "urlFrom", "prefix", "waitFor", "columns", "failOnMissing")
-_SCORED = ("after", "before", "partitions", "pushFilters")
+_SCORED = ("after", "before", "ids", "partitions")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
 
 QUEUE = {
-    "messages": SourceTable(pages.COLUMNS, messages_reader, ("states", *_SCORED)),
-    "dead": SourceTable(pages.COLUMNS, partial(messages_reader, states=["dead"]), _SCORED),
+    "messages": SourceTable(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
+    "dead": SourceTable(pages.COLUMNS, partial(MessagesReader, states=["dead"]), _SCORED),
     "stats": SourceTable(single_partition.STATS, single_partition.StatsReader),
     "schedules": SourceTable(single_partition.SCHEDULES, single_partition.SchedulesReader),
 }
@@ -73,7 +73,7 @@ def columns(options: Options) -> str:
     """
     options = SourceOptions(options)
     name, table = _table(options)
-    _check_values(options, name)
+    _check_values(options, name, table)
     return ddl(table.columns, chosen(options, "columns", table.columns, table.columns))
 
 
@@ -85,8 +85,7 @@ def reader(options: Options, schema: StructType) -> DataSourceReader:
     """
     options = SourceOptions(options)
     name, table = _table(options)
-    named = (name,) if name in STREAMS else ("queue", "read")
-    check_known(options, (*named, *table.options, *_ALL), f"a batch of {name}")
+    _check_batch(options, name, table)
     return table.reader(options, arrow_schema(table.columns, schema))
 
 
@@ -109,7 +108,12 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     return StreamReader(options, arrow_schema(table.columns, schema))
 
 
-def _check_values(options: SourceOptions, name: str) -> None:
+def _check_batch(options: SourceOptions, name: str, table: SourceTable) -> None:
+    named = (name,) if name in STREAMS else ("queue", "read")
+    check_known(options, (*named, *table.options, *_ALL), f"a batch of {name}")
+
+
+def _check_values(options: SourceOptions, name: str, table: SourceTable) -> None:
     if name in STREAMS:
         check_known(options, (name, *dict.fromkeys((*_BATCH, *_STREAM)), *_ALL), f"a table or a stream of {name}")
         for bound, default in (("start", EARLIEST), ("end", LATEST)):
@@ -117,6 +121,9 @@ def _check_values(options: SourceOptions, name: str) -> None:
         whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
         whole(options, "partitions", MOST_PARTITIONS)
         switch(options, "failOnDataLoss", True)
+    else:
+        _check_batch(options, name, table)
+    switch(options, "failOnMissing", False)
     RedisOptions.of(options)
 
 
@@ -130,7 +137,5 @@ def _table(options: SourceOptions) -> tuple[str, SourceTable]:
     (name,) = given
     if name in STREAMS:
         return name, STREAMS[name]
-    read = options.get("read", "messages")
-    if read not in QUEUE:
-        raise InvalidInput(f'the option "read" is {read!r}: give one of {", ".join(QUEUE)}')
+    read = one_of(options, "read", list(QUEUE), "messages")
     return read, QUEUE[read]

@@ -16,11 +16,11 @@ from delayq.model.record import Extent
 from delayq.operations.topics import partitions, publish
 from delayq.spark.reading.ledger_rows import LedgerRows
 from delayq.spark.reading.offsets import BEGINNING, Source
-from delayq.spark.reading.options import called, moment_ms, report_missing, switch, whole
+from delayq.spark.reading.options import called, moment_ms, report_missing, required, switch, whole
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
 from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition
-from delayq.spark.redis_options import RedisOptions, required
+from delayq.spark.redis_options import RedisOptions
 from delayq.topic import Topic
 
 PARTITIONS = 8

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -12,14 +11,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from delayq.model.placement import STATES, Row, State
 from delayq.operations import partitions as ranges
 from delayq.queue import Queue
-from delayq.spark.reading.filters import Wanted, narrowed
-from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
+from delayq.spark.reading.options import bound_ms, chosen, report_missing, required, switch, texts, whole
 from delayq.spark.reading.pages import FIELDS, StatePage
 from delayq.spark.reading.schema import column_names, gathered
-from delayq.spark.redis_options import RedisOptions, required
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
+from delayq.spark.redis_options import RedisOptions
 
 INSIDE: list[State] = [state for state in STATES if state != "garbage"]
 PARTITIONS = 8
@@ -54,24 +49,22 @@ class MessagesReader(DataSourceReader):
         self._queue = required(options, "queue")
         self._schema = schema
         after, before = bound_ms(options, "after"), bound_ms(options, "before")
-        self._wanted = Wanted(
-            chosen(options, "states", STATES, states),
-            -math.inf if after is None else after,
-            math.inf if before is None else before,
-        )
+        self._states = chosen(options, "states", STATES, states)
+        self._after = -math.inf if after is None else after
+        self._before = math.inf if before is None else before
+        self._ids = texts(options, "ids")
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
         self._must_exist = switch(options, "failOnMissing", False)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the present messages about evenly among tasks; a read by ids takes one task."""
-        states, after, before, ids = self._wanted
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
             if queue.execute(ranges.shard_count) is None:
                 report_missing(f"queue {self._queue}", self._must_exist)
-            if ids is not None or not states:
+            if self._ids is not None:
                 return [QueuePartition([])]
-            parts = queue.execute(ranges.plan, states, after, before, most, least)
+            parts = queue.execute(ranges.plan, self._states, self._after, self._before, most, least)
             return [QueuePartition(part) for part in parts] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -80,42 +73,19 @@ class MessagesReader(DataSourceReader):
             yield from gathered(self._batches(queue, partition.value))
 
     def _batches(self, queue: Queue, parts: Sequence[ranges.ScoreRange]) -> Iterator[pa.RecordBatch]:
-        states, after, before, ids = self._wanted
-        if ids is not None:
-            for shard, state, rows in queue.execute(ranges.find, ids, states, after, before):
+        if self._ids is not None:
+            found = queue.execute(ranges.find, self._ids, self._states, self._after, self._before)
+            for shard, state, rows in found:
                 yield from self._read(queue, shard, state, rows)
         for part in parts:
             walking = queue.execute(ranges.walk, part)
             while rows := queue.execute(walking.step):
-                yield from self._read(queue, part.shard, part.state, rows)
+                yield from self._read(queue, part.shard, part.state, rows, walking.are_small)
 
-    def _read(self, queue: Queue, shard: int, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, queue: Queue, shard: int, state: State, rows: list[Row], are_small: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         fields = {FIELDS[name] for name in column_names(self._schema) if name in FIELDS}
         while rows:
-            page, known = queue.execute(ranges.look_up, shard, state, rows, fields)
+            page, known = queue.execute(ranges.look_up, shard, state, rows, fields, are_small)
             yield StatePage(queue.name, state, page, known).batch(self._schema)
-
-
-class FilteredMessagesReader(MessagesReader):
-    """The same, for rows that pass the query's filters on `state`, `id` and the times of the score.
-
-    Spark 4.1 to 4.3 keep one plan of a read for all queries on a DataFrame, so one query's filter would also remove
-    rows from the others. So users must ask for this reader.
-    """
-
-    def pushFilters(self, filters: Iterable[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
-        """Take over the filters that bound the read; yield those that Spark must apply."""
-        for condition in filters:
-            wanted = narrowed(self._wanted, condition)
-            if wanted is None:
-                yield condition
-            else:
-                self._wanted = wanted
-
-
-def messages_reader(
-    options: Mapping[str, str], schema: pa.Schema, states: Sequence[State] = INSIDE
-) -> DataSourceReader:
-    """Return the reader for the option `pushFilters`."""
-    kind = FilteredMessagesReader if switch(options, "pushFilters", False) else MessagesReader
-    return kind(options, schema, states)

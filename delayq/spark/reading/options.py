@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
+
+import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.log import log
@@ -82,6 +84,28 @@ def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
     return _SWITCH[text.lower()]
 
 
+def one_of(options: Mapping[str, str], name: str, among: Sequence[str], default: str) -> str:
+    """Return an option that is one of some words, in any case."""
+    text = options.get(name, default)
+    for word in among:
+        if word.lower() == text.lower():
+            return word
+    raise InvalidInput(f"{called(options, name)} is {text!r}: give {', '.join(among[:-1])} or {among[-1]}")
+
+
+def required(options: Mapping[str, str], name: str) -> str:
+    """Return a required option.
+
+    Raises:
+        InvalidInput: it is missing or empty.
+    """
+    value = options.get(name)
+    if not value:
+        wrong = "is missing" if value is None else "is empty"
+        raise InvalidInput(f'{called(options, name)} {wrong}: give .option("{name}", …)')
+    return value
+
+
 def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: Iterable[T]) -> list[T]:
     """Return the words of a list with commas, each once; each must be one of the allowed words, in any case."""
     text = options.get(name)
@@ -93,6 +117,17 @@ def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: I
         if word not in allowed:
             raise InvalidInput(f"{called(options, name)} has {word!r}: give any of {', '.join(allowed)}, with commas")
     return [allowed[word] for word in words]
+
+
+def texts(options: Mapping[str, str], name: str) -> frozenset[str] | None:
+    """Return the texts of a list with commas, or of a JSON array; None if the option is left out."""
+    text = options.get(name)
+    if text is None or not text.startswith("["):
+        return None if text is None else frozenset(each.strip() for each in text.split(","))
+    try:
+        return frozenset(msgspec.json.decode(text, type=list[str]))
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{called(options, name)} is not a JSON array of strings: {error}") from error
 
 
 def bound_ms(options: Mapping[str, str], name: str) -> int | None:

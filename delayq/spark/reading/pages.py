@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
-from delayq.model.envelope import STAMP, Envelope, parse
+from delayq.model.envelope import JSON, STAMP, Envelope, parse_many
 from delayq.model.placement import Row, State
 from delayq.model.task_name import task_of
 from delayq.model.text import decode_deliveries, decode_text, is_foreign_id, printable_id
+from delayq.model.units import MAX_TIME_MS
 from delayq.spark.reading.cells import headers_cell, payload_cell
 from delayq.spark.reading.schema import int32, micros
 
@@ -66,8 +66,12 @@ class StatePage:
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return the columns of a schema."""
-        cells = [pa.array(_CELLS[field.name.lower()](self), field.type) for field in schema]
-        return pa.RecordBatch.from_arrays(cells, schema=schema)
+        cells = [_CELLS[field.name.lower()](self) for field in schema]
+        arrays = [
+            each if isinstance(each, pa.Array) else pa.array(each, field.type)
+            for each, field in zip(cells, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     @property
     def ids(self) -> list[str]:
@@ -81,8 +85,12 @@ class StatePage:
 
     def scores(self, column: str) -> list[int | None]:
         """Return the scores as times, if the column shows the score in this state."""
-        is_meant = SCORES.get(self.state) == column
-        return [micros(float(score)) for _, score in self.rows] if is_meant else self.same(None)
+        if SCORES.get(self.state) != column:
+            return self.same(None)
+        scores = list(map(float, [score for _, score in self.rows]))
+        if scores and min(scores) >= 0 and max(scores) <= MAX_TIME_MS:
+            return [int(score) * 1000 for score in scores]
+        return list(map(micros, scores))
 
     def looked_up(self, field: str) -> Sequence[Any]:
         """Return the data from Redis."""
@@ -97,18 +105,19 @@ class StatePage:
     @cached_property
     def envelopes(self) -> list[tuple[int, Envelope] | None]:
         """When each was sent, ms, and its envelope; None if that is gone or unreadable."""
-        return list(map(_opened, self.looked_up("envelope")))
+        return parse_many(self.looked_up("envelope"))
 
     def of_envelopes(self, cell: Callable[[Envelope], Any]) -> list[Any]:
         """Return a column from the envelopes."""
         return [None if each is None else cell(each[1]) for each in self.envelopes]
 
-
-def _opened(stored: bytes | None) -> tuple[int, Envelope] | None:
-    try:
-        return None if stored is None else parse(stored)
-    except UnreadableEnvelope:
-        return None
+    def payloads(self) -> pa.Array | list[str | None]:
+        """Return the JSON texts of the payloads."""
+        bodies = [each[1].body if each is not None and each[1].kind == JSON else None for each in self.envelopes]
+        try:
+            return pa.array(bodies, pa.string())
+        except pa.ArrowInvalid:  # bytes that are not text
+            return self.of_envelopes(payload_cell)
 
 
 def _expires_at(opened: tuple[int, Envelope] | None) -> int | None:
@@ -134,7 +143,7 @@ _CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "max_retries": lambda page: page.of_envelopes(lambda envelope: int32(envelope.max_retries)),
     "task": lambda page: page.of_envelopes(lambda envelope: task_of(envelope.headers)),
     "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.sent_headers)),
-    "payload": lambda page: page.of_envelopes(payload_cell),
+    "payload": lambda page: page.payloads(),
     "body": lambda page: page.of_envelopes(lambda envelope: envelope.body),
     "envelope": lambda page: [each and each[STAMP:] for each in page.looked_up("envelope")],
 }

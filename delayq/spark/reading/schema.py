@@ -12,6 +12,7 @@ from delayq.model.units import MAX_TIME_MS
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 HEADERS = pa.map_(pa.string(), pa.string())
+RUNS = "map<string,struct<acked:bigint,failed:bigint,dead:bigint>>"
 ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
     "timestamp": TIMESTAMP,
@@ -22,6 +23,7 @@ ARROW: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "map<string,string>": HEADERS,
     "map<bigint,bigint>": pa.map_(pa.int64(), pa.int64()),
+    RUNS: pa.map_(pa.string(), pa.struct(dict.fromkeys(("acked", "failed", "dead"), pa.int64()))),
 }
 """The types of columns, by their names in DDL."""
 

@@ -14,8 +14,9 @@ from delayq.model.queue_stats import QueueStats
 from delayq.operations.partitions import shard_count
 from delayq.queue import Queue
 from delayq.spark.reading.cells import value_cell
-from delayq.spark.reading.options import report_missing, switch
-from delayq.spark.redis_options import RedisOptions, required
+from delayq.spark.reading.options import report_missing, required, switch
+from delayq.spark.reading.schema import RUNS
+from delayq.spark.redis_options import RedisOptions
 
 STATS = {
     "queue": "string",
@@ -28,6 +29,7 @@ STATS = {
     "lateness": "map<bigint,bigint>",
     "handler_time": "map<bigint,bigint>",
     "slots_missed": "bigint",
+    "tasks": RUNS,
 }
 SCHEDULES = {
     "name": "string",
@@ -80,7 +82,8 @@ class StatsReader(_SinglePartitionReader):
 
     def _rows(self, queue: Queue) -> list[dict[str, Any]]:
         row = msgspec.structs.asdict(queue.stats())
-        return [row | {name: list(row[name].items()) for name in ("lateness", "handler_time")}]
+        row["tasks"] = {name: msgspec.structs.asdict(runs) for name, runs in row["tasks"].items()}
+        return [row | {name: list(row[name].items()) for name in ("lateness", "handler_time", "tasks")}]
 
 
 class SchedulesReader(_SinglePartitionReader):

@@ -25,12 +25,12 @@ from delayq.model.units import delay_ms
 from delayq.operations.encode import EncodedMessage, encode_message, stored_retries
 from delayq.operations.send import send_new
 from delayq.spark.errors import ASIDE
-from delayq.spark.reading.options import SourceOptions, called, check_known
+from delayq.spark.reading.options import SourceOptions, called, check_known, one_of, required
 from delayq.spark.reading.options import whole as number
-from delayq.spark.redis_options import RedisOptions, ServerClock, required
+from delayq.spark.redis_options import RedisOptions, ServerClock
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Rejects, forget_rejects
-from delayq.spark.writing.rows import Rows, TableRow
+from delayq.spark.writing.rows import FORMATS, Rows, TableRow
 
 DAY = 86_400.0
 MOST_BYTES = 512 * 1024 * 1024  # of a value in Redis
@@ -75,11 +75,9 @@ class WriteTask:
         check_known({name: options[name] for name in options if name.lower() not in _SPARKS}, OPTIONS, "a write")
         self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
-        self._rows = Rows(schema, options.get("payloadFormat", "text"))
+        self._rows = Rows(schema, one_of(options, "payloadFormat", FORMATS, "text"))
         self._unique_ms = _window_ms(options)
-        self._mode = options.get("mode", "FAILFAST").upper()
-        if self._mode not in MODES:
-            raise InvalidInput(f'the option "mode" is {options["mode"]!r}: give {" or ".join(MODES)}')
+        self._mode = one_of(options, "mode", MODES, "FAILFAST")
         self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
         self._shards = number(options, "shards", MAX_SHARDS)
@@ -210,6 +208,6 @@ class Sink(DataSourceArrowWriter):
 def _window_ms(options: Mapping[str, str]) -> int:
     given = options.get("uniqueFor", DAY)
     try:
-        return delay_ms(float(given), "uniqueFor")
+        return delay_ms(float(given), called(options, "uniqueFor"))
     except ValueError as error:
         raise InvalidInput(f"{called(options, 'uniqueFor')} is {given!r}: give seconds, 0 or more") from error

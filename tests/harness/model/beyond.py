@@ -44,7 +44,7 @@ class Beyond:
                     id=each["id"],
                     on_conflict=each["conflict"],
                     expires_in=expires and expires / 1000,
-                    **retrying(each["retries"]),
+                    **retrying(each["retries"], payload),
                 )
             )
             self.taken[f"then {each['conflict']} over {states[each['id']]}"] += 1
@@ -59,7 +59,7 @@ class Beyond:
         old = self.model.messages.get(id)
         is_free = old is None or old.state == "garbage"
         payload = {"n": self.now.micros}
-        options = {"on_conflict": conflict, "unique_for": unique / 1000} | retrying(retries)
+        options = {"on_conflict": conflict, "unique_for": unique / 1000} | retrying(retries, payload)
         said = self.both(
             "send unique",
             lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),

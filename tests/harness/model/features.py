@@ -8,7 +8,7 @@ from itertools import combinations
 FEATURES = (
     *("rate", "concurrency", "key limit", "unique_for", "replace", "replace while it runs", "expiry", "chain"),
     *("schedule", "shards", "pause", "priorities", "batch", "redrive", "edit", "dead retention", "crash", "lost reply"),
-    *("group", "max_length"),
+    *("group", "max_length", "result", "unknown task"),
 )
 REFUSED = {frozenset(("shards", limit)) for limit in ("rate", "concurrency", "key limit", "max_length")}
 """Pairs that delayq refuses: see `test_queue_with_shards_refuses_limits`."""

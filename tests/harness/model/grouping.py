@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 from unittest.mock import ANY
 
 from delayq import Outgoing, Queue
-from delayq.operations import groups
+from delayq.operations import groups, results
 from tests.harness.model.held import Clock, Follower, retrying
 from tests.harness.model.model import Model
 from tests.harness.model.replies import LostReplies
@@ -45,7 +46,7 @@ class Grouping:
         followers, outgoing = [], []
         for each in given:
             payload, expires = {"group": self.now.micros}, each["expires"] and each["delay"] + each["expires"]
-            options = retrying(each["retries"])
+            options = retrying(each["retries"], payload)
             followers.append(Follower(each["id"], payload, each["delay"], each["retries"], expires, "error"))
             delay, expiry = each["delay"] / 1000, expires and expires / 1000
             outgoing.append(Outgoing(payload, delay=delay, id=each["id"], expires_in=expiry, **options))
@@ -86,6 +87,29 @@ class Grouping:
         said = self.both("group", real, lambda: self.model.look_at_group(name))
         if said != "ServerUnreachable":
             self.taken[f"group is {said[3] if said else 'unknown'}"] += 1
+
+    def look_at_result(self, id: str) -> None:
+        """Look at the results of the latest messages with an id, and at those of all ids that asked for one."""
+        waited = [(id, token) for token in self.model.tokens[id][-3:]]
+        waited += [(each, "") for each in {id: None, **self.model.tokens}]
+
+        def real() -> tuple[list[Any], list[str]]:
+            found = [self.queue.execute(results.find, *each) for each in waited]
+            said = [
+                (each.status, each.result.status, each.result.error.reason if each.result.error else "")
+                if each.result
+                else (each.status, "", "")
+                for each in found
+            ]
+            return said, [*self.queue.execute(partial(results.look, waited=waited))]
+
+        def model() -> tuple[list[Any], list[str]]:
+            said = [self.model.look_at_result(*each) for each in waited]
+            return said, [status for status, *_ in said]
+
+        said = self.both("result", real, model)
+        if said != "ServerUnreachable":
+            self.taken.update(f"result is {status} {how}".rstrip() for status, how, _ in said[0])
 
     def sweep(self, later: int) -> None:
         """What a consumer does each minute."""

@@ -66,6 +66,7 @@ class Groups:
     discard: Callable[[Held, str], None]
     cancel: Callable[[str], str]
     heard: bool
+    ask_for_result: Callable[[Held], None]
 
     def has_room(self, count: int = 1) -> bool:
         """Whether a bounded queue takes this many more messages; dead letters and garbage do not count."""
@@ -95,6 +96,7 @@ class Groups:
             due = self.now.ms if waits else self.now.after(each.delay)
             state = "held" if waits else "pending"
             new = Held(each.id, each.payload, state, due, self.now.ms, each.max_retries, each.expires)
+            self.ask_for_result(new)
             self.messages[each.id] = new
             self.counters["sent"] += 1
         over = 0 if members else self.now.ms

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from delayq.model.result import KeptFor
+
 WAITING = ("pending", "ready", "retry")
 PURGEABLE = ("pending", "ready", "retry", "dead", "held")
 DEFAULT_RETRIES = 5  # for a message whose retries are lost
@@ -15,9 +17,19 @@ def timeout_of(max_retries: int) -> float | None:
     return None if max_retries in (0, DEFAULT_RETRIES) else float(max_retries)
 
 
-def retrying(max_retries: int) -> dict[str, Any]:
-    """The options of a send."""
-    return {"max_retries": max_retries, "timeout": timeout_of(max_retries)}
+def token_of(payload: Any, max_retries: int) -> str:
+    """The token of a message that keeps its task's result: each has its own. Those with one retry do, "" for others."""
+    return f"t{next(iter(payload.values()))}" if max_retries == 1 and "scheduled" not in payload else ""
+
+
+def retrying(max_retries: int, payload: Any = None) -> dict[str, Any]:
+    """The options of a send, for some payloads those of a task that keeps its result."""
+    options: dict[str, Any] = {"max_retries": max_retries, "timeout": timeout_of(max_retries)}
+    if payload and (token := token_of(payload, max_retries)):
+        results = KeptFor.of(86_400)
+        results.token = token
+        options |= {"task": "t", "results": results}
+    return options
 
 
 @dataclass
@@ -101,6 +113,8 @@ class Held:
     delivery: int = 0  # the number of the current one
     lease_end: int = 0
     handed_micros: int = 0
+    token: str = ""  # of a message that keeps its task's result
+    met: tuple[float, float, str] | None = None  # when its task was first and last unknown, ms, and the error of that
 
     @property
     def used(self) -> int:

@@ -169,7 +169,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
         old = self.model.messages.get(id)
         was = old.state if old else "nothing"
         payload, expires = {"n": self.now.micros}, expires and delay + expires
-        options = {"on_conflict": conflict, "expires_in": expires and expires / 1000} | retrying(retries)
+        options = {"on_conflict": conflict, "expires_in": expires and expires / 1000} | retrying(retries, payload)
         said = self.both(
             "send",
             lambda: due_and_created(self.queue.send(payload, delay=delay / 1000, id=id, **options)),
@@ -364,6 +364,7 @@ class Life(Beyond, Grouping, Together, RuleBasedStateMachine):
     def redis_holds_what_the_model_explains(self) -> None:
         found, wanted = self.stored.read(), explained(self.model, self.keys)
         assert found == wanted, {name: (found[name], wanted[name]) for name in found if found[name] != wanted[name]}
+        self.features.update(["result"] if self.model.records else [])
         self.check_books()
         self.check_bell()
         if self.ledger is not None:

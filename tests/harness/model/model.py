@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.harness.model.groups import DuplicateMessage, Group, Groups, QueueFull
 from tests.harness.model.held import DEFAULT_RETRIES, WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
+from tests.harness.model.records import Record, Records
 from tests.harness.model.watched import Watched
 
 PAYLOAD_GONE = "the payload key is gone: evicted, or deleted by another program"
@@ -35,7 +36,7 @@ class InvalidInput(Exception):
 
 
 @dataclass
-class Model(Groups):
+class Model(Groups, Records):
     """All messages and counters."""
 
     now: Clock
@@ -52,6 +53,10 @@ class Model(Groups):
     messages: dict[str, Held] = field(default_factory=dict)
     members: dict[str, str] = field(default_factory=dict)  # id -> its group
     groups: dict[str, Group] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)  # id -> how its task ended
+    finished: set[int] = field(default_factory=set)
+    unknown_since: float | None = None
+    tokens: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     swept: dict[int, int] = field(default_factory=dict)  # shard -> when its groups were last swept
     counters: Counter[str] = field(default_factory=Counter)
     reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
@@ -102,6 +107,7 @@ class Model(Groups):
         if (old is None or old.state == "dead") and not is_exempt and not self.has_room():
             raise QueueFull
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
+        self.ask_for_result(new)
         if old is not None and old.state == "unack":
             new.created += 1  # later than any delivery of the old one
             self.keep_place(old)
@@ -270,6 +276,7 @@ class Model(Groups):
                 )
                 continue
             if each.number in late or (not m.past and is_expired):  # a message that has started does not expire
+                self.keep(m, "expired", "expired")
                 self.discard(m, "expired")
             elif m.used > m.max_retries:
                 self.bury(m, "consumer-lost", counted=False)
@@ -418,7 +425,8 @@ class Model(Groups):
         raise StaleReceipt
 
     def ack(self, handed: Handed) -> None:
-        with self.settling(handed):
+        with self.settling(handed) as m:
+            self.keep(m, "done")
             del self.messages[handed.id]
             self.counters["acked"] += 1
             self.ended(handed.id)
@@ -434,6 +442,7 @@ class Model(Groups):
             done = self.messages[handed.id]
             if any(each.conflict == "error" and self.there(each.id) and each.id != done.id for each in then):
                 raise DuplicateMessage
+            self.keep(done, "done")
             del self.messages[handed.id]
             self.counters["acked"] += 1
             self.ended(handed.id)
@@ -447,9 +456,11 @@ class Model(Groups):
     def nack(self, handed: Handed, delay: int | None, error: str) -> None:
         with self.settling(handed) as m:
             if handed.used >= handed.max_retries:
+                self.keep(m, "dead", "retries-exhausted")
                 self.bury(m, "retries-exhausted", error)
                 return
             self.counters["nacked"] += 1
+            self.keep(m, "retry")
             if not self.withdrawn(m):
                 wait = self.backoff_ms[min(handed.used, len(self.backoff_ms) - 1)] if delay is None else delay
                 self.count_attempt(m)
@@ -465,6 +476,7 @@ class Model(Groups):
 
     def reject(self, handed: Handed, reason: str, error: str) -> None:
         with self.settling(handed) as m:
+            self.keep(m, "dead", reason)
             self.bury(m, reason, error)
 
     def extend(self, handed: Handed, lease: int) -> None:
@@ -646,6 +658,7 @@ class Model(Groups):
             return False
         if not m.has_payload:  # everything about it is lost
             m.max_retries, m.expires, m.has_payload, m.slot = DEFAULT_RETRIES, None, True, None
+            m.token = ""
             m.created = self.now.ms
         m.payload = payload
         return self.requeue([id], delay) == 1

@@ -87,7 +87,7 @@ GROUP = {
     "continues": st.booleans(),
 }
 KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    "send": (5, MESSAGE | SEND | {"state": st.sampled_from([None, *STATES, "unack", "unack", "schedule"])}),
+    "send": (5, MESSAGE | SEND | {"state": st.sampled_from([None, *STATES, "held", "unack", "unack", "schedule"])}),
     "fill": (4, FILL),
     "send_unique": (
         4,
@@ -95,12 +95,17 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         | {"retries": st.integers(0, 2), "unique": UNIQUE},
     ),
     "bound": (2, {"most": st.sampled_from([None, 1, 2, 3, 5])}),
-    "send_group": (5, GROUP),
+    "send_group": (7, GROUP),
     "cancel_group": (1, {"name": GROUPS}),
-    "look_at_group": (1, {"name": GROUPS}),
+    "look_at_group": (2, {"name": GROUPS}),
+    "look_at_result": (3, MESSAGE | {"state": st.sampled_from([None, *STATES, "dead", "dead"])}),
     "sweep": (1, {"later": st.sampled_from([0, 0, 3_700_000])}),
     "receive": (8, {"ahead": st.booleans(), "limit": SOME, "lease": LEASES, "lost": st.sampled_from([0, 0, 1, 2])}),
     "batch": (4, {"ahead": st.booleans(), "limit": st.integers(2, 4), "lease": LEASES, "verdicts": VERDICTS}),
+    "lack_task": (
+        1,
+        {"ahead": st.booleans(), "limit": SOME, "lease": LEASES, "times": st.sampled_from([1, 2, 20])},
+    ),
     "serve": (
         3,
         {"urgent": st.integers(1, 3), "ahead": st.booleans(), "lease": LEASES, "verdicts": VERDICTS},

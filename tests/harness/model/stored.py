@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ return {rang, redis.call('SMEMBERS', KEYS[18]), redis.call('KEYS', ARGV[1]), unp
 ZSETS = (*STATES, "armed")
 HASHES = ("attempts", "errors", "reasons", "members", "groups", "rosters", "stats", "meta")
 
+RESULT = ":result:"
+
 NOTED = (
     *(b":consumers", b":crew", b":samples:minute", b":samples:ten", b":timer", b":watch"),
     *(b":rate", b":replaced", b":slots", b":waiting", b":parked"),
@@ -36,6 +38,7 @@ class Stored:
     """Reads a queue's raw state, one round trip per shard, and takes the token out of its bell."""
 
     def __init__(self, client: redis.Redis, shards: Sequence[QueueKeys]) -> None:
+        self._client = client
         self._reads: list[Any] = []
         for keys in shards:
             named = (*(getattr(keys, name) for name in ("armed", *HASHES)), keys.cancelled)
@@ -69,7 +72,20 @@ class Stored:
                     whole[name] = held
                 elif name != "meta":  # on the other shards, it repeats that of the first, or a part of it
                     whole[name] = whole[name] + held if name == "stats" else whole[name] | held
+        whole["records"] = self._records(whole["keys"])
         return whole
+
+    def _records(self, keys: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """The token and the status of each record of a task."""
+        names = [each for each in keys if RESULT in each]
+        with self._client.pipeline(transaction=False) as pipeline:
+            for each in names:
+                pipeline.hmget(each, "token", "status")
+            found = pipeline.execute()
+        return {
+            each.partition(RESULT)[2]: (token.decode(), status.decode())
+            for each, (token, status) in zip(names, found, strict=True)
+        }
 
 
 def micros(score: bytes) -> int:
@@ -94,6 +110,7 @@ def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
         "meta": meta_of(model),
     }
     cancelled = {m.id for m in inside if m.cancelled and m.state == "unack"}
+    hashes["records"] = {id: each[:2] for id, each in model.records.items()}
     return zsets | hashes | {"cancelled": cancelled, "keys": {*names(model, shards, zsets | hashes, cancelled)}}
 
 
@@ -121,6 +138,8 @@ def names(model: Model, shards: Sequence[QueueKeys], structures: dict[str, Any],
         found |= {str(getattr(shards[model.home_of(id)], name)) for id in structures[name]}
     found |= {shards[model.home_of(id)].cancelled for id in cancelled}
     found |= {shards[home].groups for home in model.swept}
+    found |= {shards[model.home_of(id)].result(id) for id in model.records}
+    found |= {shards[home].finished for home in model.finished}
     found |= {shards[model.home_of(m.id)].message(m.id) for m in model.messages.values() if m.has_payload}
     found |= {shards[model.home_of(id)].unique(id) for id in model.reserved}  # until Redis drops it by its own clock
     if model.schedules:

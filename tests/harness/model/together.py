@@ -21,6 +21,7 @@ from tests.harness.model.beyond import comparable, due_and_created
 from tests.harness.model.groups import QueueFull
 from tests.harness.model.held import Clock, Handed, Plan, retrying
 from tests.harness.model.model import Model, StaleReceipt
+from tests.harness.model.records import UNKNOWN
 from tests.harness.model.replies import LostReplies
 
 KEYS = {"a": "red", "b": "red", "c": "red", "d": "red", "e": "blue", "s": "blue"}
@@ -152,7 +153,7 @@ class Together:
     def fill(self, ids: list[str], delay: int, retries: int, expires: int | None) -> None:
         """A send of several messages."""
         payload, expires = {"n": self.now.micros}, expires and delay + expires
-        options: dict[str, Any] = {"delay": delay / 1000} | retrying(retries)
+        options: dict[str, Any] = {"delay": delay / 1000} | retrying(retries, payload)
         options["expires_in"] = expires and expires / 1000
         outgoing = [Outgoing(payload, id=id, **options) for id in ids]
         self.both(
@@ -186,13 +187,47 @@ class Together:
         outcomes = handled(Batching(handler, self.queue.middleware, lambda _: False), [each for each, _ in pairs])
 
         def model() -> list[bool]:
-            order = sorted(pairs, key=lambda pair: said[pair[1].id] == "done")  # acks share one call after the others
+            order = sorted(pairs, key=self.settled_as(said))
             ours = {handed.id: self.model_settles(handed, said[handed.id]) for _, handed in order}
             return [ours[handed.id] for _, handed in pairs]
 
         self.both("batch", lambda: self.queue.execute(settle.settle, outcomes), model)
         if len(pairs) > 1:
             self.features.add("batch")
+
+    def lack_task(self, ahead: bool, limit: int, lease: int, times: int) -> None:
+        """A consumer lacks the task of what it receives, again and again."""
+        for _ in range(times):
+            pairs = self.receive(ahead, limit, lease)
+            if not pairs:
+                return
+            outcomes = [(message, oc.Unknown("t", UNKNOWN)) for message, _ in pairs]
+            said = self.both(
+                "lack task",
+                lambda outcomes=outcomes: self.queue.execute(settle.settle, outcomes),
+                lambda pairs=pairs: [self.model_lacks_task(handed) for _, handed in pairs],
+            )
+            if said == "ServerUnreachable":
+                return
+            self.features.add("unknown task")
+            m = self.model.messages.get(pairs[0][1].id)
+            if m is None or m.state != "retry":
+                self.taken["lack task dies"] += m is not None and m.reason == "unknown-task"
+                return
+            self.taken["lack task waits"] += 1
+            if times > 2:
+                self.now.ms = max(self.now.ms, m.score)
+
+    def model_lacks_task(self, handed: Handed) -> bool:
+        try:
+            self.model.lack_task(handed)
+        except StaleReceipt:
+            return False
+        return True
+
+    def settled_as(self, said: dict[str, str]) -> Callable[[tuple[Message, Handed]], int]:
+        """The order of calls: acks with results first, and the other acks share one call after all others."""
+        return lambda pair: 1 if said[pair[1].id] != "done" else 0 if pair[0].retention else 2
 
     def model_settles(self, handed: Handed, verdict: str) -> bool:
         try:
@@ -278,6 +313,7 @@ class Together:
         ends = [self.model.messages[each.id].lease_end for _, each in self.handed if self.model.is_running(each)]
         self.crashed, self.handed = self.crashed + self.handed, []
         self.queue, self.model.first_shard, self.model.unfetched = self.client_of_queue(), 0, []
+        self.model.unknown_since = None
         if is_found and ends:
             self.now.ms = max(self.now.ms, max(ends) + 1)
             self.receive(False, 4, 30_000)

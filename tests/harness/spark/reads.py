@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -21,12 +21,9 @@ def schema(options: Mapping[str, str]) -> StructType:
     return from_arrow_schema(pa.schema([(name.strip("`"), ARROW[ddl]) for name, ddl in pairs]))
 
 
-def parts(options: Mapping[str, str], *pushed: Filter) -> tuple[DataSourceReader, list[InputPartition]]:
-    """Return a reader that applies these filters, and the partitions of its tasks."""
-    options = {**options, "pushFilters": "true"} if pushed else options
+def parts(options: Mapping[str, str]) -> tuple[DataSourceReader, list[InputPartition]]:
+    """Return a reader, and the partitions of its tasks."""
     reader = reading.reader(options, schema(options))
-    if pushed:
-        assert list(reader.pushFilters(list(pushed))) == []
     return copied(reader), list(reader.partitions())
 
 
@@ -43,15 +40,15 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return found
 
 
-def by_task(options: Mapping[str, str], *pushed: Filter) -> list[list[dict[str, Any]]]:
+def by_task(options: Mapping[str, str]) -> list[list[dict[str, Any]]]:
     """Return the rows of each task."""
-    reader, pieces = parts(options, *pushed)
+    reader, pieces = parts(options)
     return [rows(reader.read(copied(piece))) for piece in pieces]
 
 
-def read(options: Mapping[str, str], *pushed: Filter) -> list[dict[str, Any]]:
-    """Return all rows that match these filters."""
-    return [row for task in by_task(options, *pushed) for row in task]
+def read(options: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return all rows."""
+    return [row for task in by_task(options) for row in task]
 
 
 def ids(rows: Iterable[Mapping[str, Any]]) -> list[str]:
