@@ -35,7 +35,7 @@ EXTRAS = ("dashboard", "testing")
 SDIST = "django==6.1.*"  # whose tests of the framework run, too
 LEAST = (3, 12)
 NO_PYTHON = (
-    f"Django 6 needs Python {LEAST[0]}.{LEAST[1]} or newer, and there is none on the PATH or beside this one: install one, "
+    f"Django 6 needs Python {LEAST[0]}.{LEAST[1]} or newer, and none is on the PATH or beside this one: install one, "
     f"such as with `pyenv install 3.12` or `uv python install 3.12`, or name one in DELAYQ_DJANGO_PYTHON"
 )
 SECONDS = 300
