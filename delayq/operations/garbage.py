@@ -23,7 +23,7 @@ def purge_old(context: QueueContext) -> Operation[bool]:
     Returns:
         whether there may be more.
     """
-    shards, retention = context.shards, context.settings.dead_retention
+    shards, retention = (yield from context.opened()), context.settings.dead_retention
     up_to = "-inf" if retention is None else f"-{milliseconds(retention)}"
     results = yield [scripts.purge("dead", up_to, shards=len(shards)) for scripts in shards]
     return MAX_IDS in [context.unwrap(result, 0) for result in results]

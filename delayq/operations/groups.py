@@ -204,7 +204,8 @@ def _memberships(scripts: QueueCommands, name: str) -> Operation[list[tuple[str,
 
 def sweep(context: QueueContext) -> Operation[bool]:
     """Find members that ended unnoticed, and mend groups, a page of each shard; return whether there may be more."""
-    replies = yield [each for scripts in context.shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
+    shards = yield from context.opened()
+    replies = yield [each for scripts in shards for each in (scripts.sweep_groups(), scripts.mend_groups())]
     found = [context.unwrap(reply, None) for reply in replies]
     return any(each is not None and each.more for each in found)
 

@@ -27,7 +27,10 @@ class Beyond:
     one_call_only: Callable[..., None]
     note_replace: Callable[[str, str], None]
 
-    def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]]) -> None:
+    def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]], over_held: bool) -> None:
+        held = [m.id for m in self.model.within("held")]
+        if over_held and held:  # which the ids of a program rarely meet
+            then = [{**each, "id": held[0]} for each in then[:1]]
         if len(then) > 1:  # with several shards, follow-ups are rarely on the same one
             home = self.model.home_of(then[0]["id"])
             then = [each for each in then if self.model.home_of(each["id"]) == home]

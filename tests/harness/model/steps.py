@@ -115,7 +115,10 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "go_to_a_time_that_matters": (2, {"number": ANY, "off": st.integers(-1, 1)}),
     "ack": (2, DELIVERY),
     "ack_many": (1, {"count": SOME}),
-    "ack_then": (3, DELIVERY | {"then": st.lists(st.fixed_dictionaries(THEN), max_size=3, unique_by=_id_of)}),
+    "ack_then": (
+        3,
+        DELIVERY | {"then": st.lists(st.fixed_dictionaries(THEN), max_size=3, unique_by=_id_of), "over_held": RARELY},
+    ),
     "nack": (4, DELIVERY | {"delay": st.none() | DELAYS, "error": st.sampled_from(["", "it broke"])}),
     "release": (3, DELIVERY),
     "extend": (1, DELIVERY | {"lease": LEASES}),
