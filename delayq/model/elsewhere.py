@@ -298,7 +298,7 @@ def answers_arguments(call: str, words: Mapping[str, str]) -> Callable[[Callable
     return decorate
 
 
-class _Word:
+class ForeignWord:
     """An attribute that objects lack: getting it raises an AttributeError that says what it is here.
 
     A class with ``__getattr__`` would say so too, but Python 3.11 then takes five times as long for each attribute of
@@ -327,7 +327,7 @@ def answers_attributes(words: Mapping[str, str]) -> Callable[[C], C]:
 
     def decorate(cls: C) -> C:
         for name, meant in words.items():
-            setattr(cls, name, _Word(name, meant))
+            setattr(cls, name, ForeignWord(name, meant))
 
         def __dir__(self: object) -> list[str]:  # noqa: N807  # as it is called below
             return [name for name in object.__dir__(self) if name not in words]

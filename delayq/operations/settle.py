@@ -60,7 +60,7 @@ def _settle(
     done = [
         position
         for position, (message, outcome) in enumerate(settled)
-        if isinstance(outcome, oc.Done) and message.retention is None
+        if isinstance(outcome, oc.Done) and (not message._envelope.headers or message.retention is None)  # noqa: SLF001  # without a call for most
     ]
     if len(done) < len(settled):
         settled = yield from unknown_tasks.judged(context, settled, results)

@@ -123,19 +123,19 @@ def _url(options: Mapping[str, str]) -> str | None:
     what = called(options, "urlFrom")
     if "url" in options:
         raise InvalidInput(f'the option "url" and {what} both say which server to use: give one')
-    kind, _, place = given.partition(":")
-    if kind not in ("env", "file") or not place or is_unfit_name(place):
+    kind, _, source = given.partition(":")
+    if kind not in ("env", "file") or not source or is_unfit_name(source):
         raise InvalidInput(f"{what} is not env:NAME or file:PATH: give the place of the URL, not the URL")
     if kind == "env":
-        url = os.environ.get(place, "")
-        where = f"the variable {place}, which is not set or is empty where Spark's driver runs"
+        url = os.environ.get(source, "")
+        where = f"the variable {source}, which is not set or is empty where Spark's driver runs"
     else:
         try:
-            url = Path(place).read_text(encoding="utf-8").strip()
+            url = Path(source).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise InvalidInput(f"{what} names the file {place}, which the driver cannot read: {why}") from None
-        where = f"the file {place}, which is empty"
+            raise InvalidInput(f"{what} names the file {source}, which the driver cannot read: {why}") from None
+        where = f"the file {source}, which is empty"
     if not url:
         raise InvalidInput(f"{what} names {where}: put the URL of the server into it")
     return url

@@ -23,7 +23,7 @@ from tests.harness.model.held import PURGEABLE
 from tests.harness.model.machine import Life, met, taken
 
 PROGRAMS = os.environ.get("DELAYQ_PROGRAMS", "")
-FEW, MANY = 80, 300
+FEW, MANY = 80, 400
 COUNTS = [int(PROGRAMS)] if PROGRAMS else [FEW, pytest.param(MANY, marks=pytest.mark.full)]
 # Hypothesis' own way to make programs, renamed: under its own name, most programs are variants of the one before.
 AVAILABLE_PROVIDERS["independent"] = HypothesisProvider

@@ -26,11 +26,11 @@ class Beyond:
     settle: Callable[..., Any]
     one_call_only: Callable[..., None]
     note_replace: Callable[[str, str], None]
+    lose_payload: Callable[[str], None]
 
-    def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]], over_held: bool) -> None:
-        held = [m.id for m in self.model.within("held")]
-        if over_held and held:  # which the ids of a program rarely meet
-            then = [{**each, "id": held[0]} for each in then[:1]]
+    def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]], over: str | None) -> None:
+        if over and (met := self.model.within(over)):  # which the ids of a program rarely meet
+            then = [{**each, "id": met[0].id} for each in then[:1]]
         if len(then) > 1:  # with several shards, follow-ups are rarely on the same one
             home = self.model.home_of(then[0]["id"])
             then = [each for each in then if self.model.home_of(each["id"]) == home]
@@ -93,7 +93,12 @@ class Beyond:
         self.features.update(["edit"] if said else [])
         self.taken["edit without payload"] += said and not had_payload
 
-    def redrive(self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int) -> None:
+    def redrive(
+        self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int, gone: bool
+    ) -> None:
+        if gone and (dead := self.model.within("dead")):
+            self.lose_payload(dead[0].id)
+
         def real() -> tuple[int, int, int]:
             redriven = self.queue.dead.redrive(
                 older_than=None if older is None else older / 1000,

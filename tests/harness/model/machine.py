@@ -47,7 +47,8 @@ met = Met()
 
 def look(context: QueueContext) -> Operation[int]:
     """Take back what a consumer takes back, on all shards."""
-    results = yield [context.watch.look(scripts, is_consumer=True) for scripts in context.shards]
+    shards = yield from context.opened()
+    results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
     return sum(map(unwrap, results))
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from tests.harness.model.groups import DuplicateMessage, Group, Groups, QueueFull
@@ -176,7 +176,15 @@ class Model(Groups, Records):
                 if not self.heard:
                     return []
             if handed or not claimed:
+                self.hand_back_unfetched()
                 return handed
+
+    def hand_back_unfetched(self) -> None:
+        """What a receiver does at its end, as nobody would renew their leases: with more than it was asked for."""
+        unfetched, self.unfetched = self.unfetched, []
+        for each in chain.from_iterable(unfetched):
+            if each.until_us > self.now.us and self.is_held(each):
+                self.hand_back(each.message, each.at_us, each.due)
 
     def look(self) -> int:
         """What a consumer takes back."""
@@ -468,11 +476,14 @@ class Model(Groups, Records):
 
     def release(self, handed: Handed) -> None:
         with self.settling(handed) as m:
-            self.counters["released"] += 1
-            self.give_back(handed.at_us)
-            if not self.withdrawn(m):
-                m.released, m.known = m.released + 1, True
-                m.state, m.score = "ready", min(self.now.ms, handed.due)
+            self.hand_back(m, handed.at_us, handed.due)
+
+    def hand_back(self, m: Held, at_us: int, due: int) -> None:
+        self.counters["released"] += 1
+        self.give_back(at_us)
+        if not self.withdrawn(m):
+            m.released, m.known = m.released + 1, True
+            m.state, m.score = "ready", min(self.now.ms, due)
 
     def reject(self, handed: Handed, reason: str, error: str) -> None:
         with self.settling(handed) as m:
@@ -707,6 +718,7 @@ class Model(Groups, Records):
             for rank, m in enumerate(dead):
                 if m.score <= self.now.ms - retention or rank < more:
                     self.discard(m, "purged")
+        self.sweep()
         self.revive()
 
     def lose_payload(self, id: str) -> None:

@@ -39,6 +39,8 @@ REASONS = st.sampled_from([None, None, None, "unwanted", "payload-missing"])
 UNIQUE = st.sampled_from([60_000, 120_000])  # long, because Redis drops a reservation by its own clock
 VERDICTS = st.lists(st.sampled_from(["done", "failed", "unwanted", "unwanted"]), min_size=4, max_size=4)
 
+OVER = st.sampled_from([*[None] * 4, *STATES, "held", "retry"])
+
 RATES = st.sampled_from([(1, 50), (2, 1000), (3, 1000)])
 SLOTS = st.integers(1, 2)
 LIMITS = {"rate": RATES, "concurrency": st.integers(1, 3), "per_key": SLOTS}
@@ -116,11 +118,11 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "ack": (2, DELIVERY),
     "ack_many": (1, {"count": SOME}),
     "ack_then": (
-        3,
-        DELIVERY | {"then": st.lists(st.fixed_dictionaries(THEN), max_size=3, unique_by=_id_of), "over_held": RARELY},
+        5,
+        DELIVERY | {"then": st.lists(st.fixed_dictionaries(THEN), max_size=3, unique_by=_id_of), "over": OVER},
     ),
     "nack": (4, DELIVERY | {"delay": st.none() | DELAYS, "error": st.sampled_from(["", "it broke"])}),
-    "release": (3, DELIVERY),
+    "release": (4, DELIVERY),
     "extend": (1, DELIVERY | {"lease": LEASES}),
     "reject": (3, DELIVERY | {"error": st.sampled_from(["", "of no use"])}),
     "crash": (2, {"is_found": st.booleans()}),
@@ -129,7 +131,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "reschedule": (2, MESSAGE | {"delay": DELAYS}),
     "requeue": (2, MESSAGE | {"whole": st.booleans(), "delay": DELAYS}),
     "edit": (3, MESSAGE | {"state": st.sampled_from([None, "dead", "dead"]), "delay": DELAYS, "seen": SEEN}),
-    "redrive": (3, {"older": AGES, "newer": AGES, "error": ERRORS, "reason": REASONS, "delay": DELAYS}),
+    "redrive": (3, {"older": AGES, "newer": AGES, "error": ERRORS, "reason": REASONS, "delay": DELAYS, "gone": RARELY}),
     "purge": (1, {"of": st.sampled_from([None, *PURGEABLE])}),
     "purge_old_dead_letters": (1, {"age": DELAYS}),
     "collect": (1, {}),
