@@ -120,7 +120,8 @@ class Commands(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise foreign_option(error, ctx, OPTIONS) from None
+            words = {word: meant for word, meant in OPTIONS.items() if "--" not in meant}  # this has no options
+            raise foreign_option(error, ctx, words) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in SECTIONS.items():

@@ -181,6 +181,21 @@ class ExampledCommand(click.Command):
         self._refuse_urls(ctx)
         return rest
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # about options together: their names are in it
+            named = set(re.findall(r"--[\w-]+", error.message))
+            variables = [
+                f" ({each.envvar} sets {max(each.opts, key=len)})"
+                for each in self.params
+                if ctx.get_parameter_source(each.name or "") is ParameterSource.ENVIRONMENT
+                and not named.isdisjoint(each.opts)
+            ]
+            if not variables:
+                raise
+            raise click.UsageError("".join([error.message, *variables]), error.ctx) from error
+
     def _refuse_urls(self, ctx: click.Context) -> None:
         """Refuse a URL as a name: it may hold a password."""
         for param in self.params:

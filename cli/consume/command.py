@@ -162,7 +162,7 @@ def consume(
     own --concurrency and --max-messages.
 
     Variables set options that the command line does not: DELAYQ_CONCURRENCY sets --concurrency, and so on. Options that
-    say what is consumed have none: --exec, --topic, --group, --ledger, --start and --prefix.
+    say what is consumed have none: --exec, --exec-with-url, --topic, --group, --ledger, --start and --prefix.
 
     With --topic, TARGET is MODULE:HANDLER: a plain or async function that is called with each Record of the topic.
 
@@ -293,7 +293,10 @@ def _reloader(
 
 
 def _alone(ctx: click.Context) -> list[str]:
-    """Return the command line of one of several processes, or of the process that is reloaded."""
+    """Return the command line of one of several processes, or of the process that is reloaded.
+
+    Options that variables set are not in it: the process reads these, too.
+    """
     words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder must not hide Python's
     is_monitored = ctx.params["processes"] > 1 or _renews_itself(ctx)
     left_out = {"processes", "reload", "url", *(MONITORED if is_monitored else ())}
@@ -301,7 +304,7 @@ def _alone(ctx: click.Context) -> list[str]:
         name = option.name or ""
         if isinstance(option, click.Option) and name in left_out and name in VARIABLES:
             os.environ.pop(VARIABLES[name], None)  # the process would read it
-        elif isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
+        elif isinstance(option, click.Option) and name not in left_out and _is_typed(ctx, name):
             words.append(max(option.opts, key=len))
             words += [] if option.is_flag else [str(ctx.params[name])]
     return [*words, "--", *ctx.params["targets"]]
@@ -312,8 +315,12 @@ def _renews_itself(ctx: click.Context) -> bool:
     return ctx.params["pool"] == "thread" and (_is_given(ctx, "recycle_after") or _is_given(ctx, "recycle_memory"))
 
 
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def _is_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return _is_typed(ctx, name) or ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
 
 
 def _monitored(

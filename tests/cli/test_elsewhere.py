@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from delayq.cli import main
-from delayq.cli.consume.command import VARIABLES, consume
+from delayq.cli.consume.command import CHOOSE, VARIABLES, _alone, consume
 
 from delayq import Queue
 from delayq.model import elsewhere
@@ -75,6 +75,12 @@ def test_option_before_the_command_is_answered(invoke: Invoke):
     assert "'-A': give MODULE:QUEUE as TARGET" in invoke("-A", "tasks", "worker", "-l", "info").stderr
 
 
+@pytest.mark.parametrize(("word", "meant"), [each for each in elsewhere.OPTIONS.items() if "--" in each[1]])
+def test_option_before_the_command_is_not_answered_with_one_of_consume(word: str, meant: str, invoke: Invoke):
+    done = invoke(word, "4", "stats")
+    assert (done.exit_code, meant in done.stderr) == (2, False)
+
+
 def test_answers_name_commands_and_options_that_exist():
     assert isinstance(main, click.Group)
     commands = set(names(main))
@@ -120,6 +126,34 @@ def test_bad_value_of_a_variable_is_refused_by_its_name(name: str, value: str, t
     done = invoke("consume", "tasks:emails", env={name: value})
     assert done.exit_code == 2
     assert f"Invalid value for '{name}': {told}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"DELAYQ_LEASE": "60s"}, ["tasks:emails"]),
+        ({"DELAYQ_POOL": "process"}, ["emails", "--exec", "cat"]),
+        ({"DELAYQ_RECYCLE_AFTER": "5", "DELAYQ_MAX_MESSAGES": "3"}, ["tasks:emails"]),
+    ],
+    ids=" ".join,
+)
+def test_refusal_of_options_together_names_the_variables_that_set_them(
+    variables: dict[str, str], words: list[str], invoke: Invoke
+):
+    done = invoke("consume", *words, env=variables)
+    assert done.exit_code == 2
+    for name in variables:
+        assert f"({name} sets --{name.removeprefix('DELAYQ_').lower().replace('_', '-')})" in done.stderr
+
+
+@pytest.mark.parametrize("flag", [each for each in consume.params if isinstance(each, click.Option) and each.is_flag])
+def test_flag_that_a_variable_turns_off_stays_off_in_the_processes(flag: click.Option, monkeypatch: pytest.MonkeyPatch):
+    if flag.name not in VARIABLES:
+        assert flag.name in CHOOSE
+        return
+    monkeypatch.setenv(VARIABLES[flag.name], "0")
+    context = consume.make_context("consume", ["tasks:emails", "-p", "2"])
+    assert max(flag.opts, key=len) not in _alone(context)
 
 
 def test_variables_are_those_that_the_docs_promise():
