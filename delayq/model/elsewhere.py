@@ -330,7 +330,10 @@ def answers_attributes(words: Mapping[str, str]) -> Callable[[C], C]:
             setattr(cls, name, ForeignWord(name, meant))
 
         def __dir__(self: object) -> list[str]:  # noqa: N807  # as it is called below
-            return [name for name in object.__dir__(self) if name not in words]
+            def is_foreign(name: str) -> bool:  # a subclass may have it
+                return name in words and isinstance(inspect.getattr_static(self, name), ForeignWord)
+
+            return [name for name in object.__dir__(self) if not is_foreign(name)]
 
         setattr(cls, "__dir__", __dir__)  # noqa: B010  # mypy compares it with the one of `type`
         return cls

@@ -11,8 +11,8 @@ from delayq.model.placement import State
 from delayq.model.progress import Progress
 from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
+from delayq.operations import scan
 from delayq.operations.byte_budget import trips
-from delayq.operations.doctor import scan
 from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home

@@ -15,8 +15,7 @@ from delayq.model.result import failure, missing
 from delayq.model.text import decode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id
-from delayq.operations import results
-from delayq.operations.doctor import scan
+from delayq.operations import results, scan
 from delayq.operations.encode import MAX_THEN_BYTES, EncodedMessage, encode_at, fresh_id, no_outgoing
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import asked_ms, prepared, within_middleware
@@ -212,7 +211,7 @@ def sweep(context: QueueContext) -> Operation[bool]:
 
 def mend(scripts: QueueCommands) -> Operation[tuple[int, int]]:
     """Do at once for a shard what consumers do by `sweep`; return how many members, and groups, were wrong."""
-    unwrap((yield from execute(scripts.begin_sweeps())))
+    yield from execute(scripts.begin_sweeps())
     members = groups = 0
     for call in (scripts.sweep_groups, scripts.mend_groups):  # what one restores, the other counts
         more = 1

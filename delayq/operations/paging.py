@@ -14,7 +14,7 @@ from delayq.model.placement import Row, State, check_state
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_limit
-from delayq.operations.doctor import scan
+from delayq.operations import scan
 from delayq.operations.inspect import describe
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, Place, place

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from delayq.model.placement import Row, State
 from delayq.model.text import encode_id, is_foreign_id
-from delayq.operations.doctor.scan import in_any
 from delayq.operations.fetch import fetch
 from delayq.operations.paging import rank_of
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.scan import in_any
 from delayq.operations.walk import Place, Walk, place
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, unwrap

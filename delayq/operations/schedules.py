@@ -29,8 +29,7 @@ from delayq.model.task_name import header_of, task_of
 from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
-from delayq.operations import configure
-from delayq.operations.doctor import scan
+from delayq.operations import configure, scan
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, time_call
 from delayq.operations.schedule_chain import PAGE, TAKEN, Move, aside, home, opened

@@ -89,6 +89,13 @@ def check_attribute(subject: Any, word: str, meant: str) -> None:
 
 
 @faces
+def test_subclass_may_have_an_attribute_of_that_name(face: Any):
+    word = next(iter(elsewhere.OF_QUEUE))
+    subject = type("Own", (face.Queue,), {word: lambda _: "own"})("emails", url=NOWHERE)
+    assert (getattr(subject, word)(), word in dir(subject)) == ("own", True)
+
+
+@faces
 @each(elsewhere.OF_QUEUE)
 def test_attribute_of_a_queue(word: str, meant: str, face: Any):
     check_attribute(face.Queue("emails", url=NOWHERE), word, meant)

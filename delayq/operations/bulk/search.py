@@ -14,7 +14,7 @@ from delayq.model.choice import Choice, Found
 from delayq.model.placement import Row, State, check_state
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import from_ms
-from delayq.operations.doctor import scan
+from delayq.operations import scan
 from delayq.operations.paging import LAST, cursor, described, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, Place, Walk, place

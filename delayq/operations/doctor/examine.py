@@ -9,7 +9,7 @@ from typing import Any
 from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.placement import MAX_SHARDS
-from delayq.operations.doctor import scan
+from delayq.operations import scan
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask

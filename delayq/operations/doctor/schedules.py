@@ -7,8 +7,7 @@ from typing import Any
 
 from delayq.model.occurrence import plan_of
 from delayq.model.text import decode_id
-from delayq.operations import schedule_chain, schedules
-from delayq.operations.doctor import scan
+from delayq.operations import scan, schedule_chain, schedules
 from delayq.operations.doctor.finding import Finding, Severity
 from delayq.operations.doctor.report import Report
 from delayq.operations.queue_context import QueueContext, time_call

@@ -20,7 +20,7 @@ from delayq.model.schedule import LATE_MS
 from delayq.model.show import plural, show_duration
 from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
-from delayq.operations.doctor import scan
+from delayq.operations import scan
 from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, Finding, ailments, is_time
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.schedules import look_at_schedules
