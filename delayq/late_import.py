@@ -81,7 +81,7 @@ def _unknown(package: str, name: str) -> Exception:
         meant = f"delayq.{meant}"
     text = elsewhere.no_attribute(f"module {package!r}", name, meant)
     # `from delayq import Worker` asks for the attribute from this function, which hides the text of an AttributeError.
-    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # there is no other way to see it
+    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # nothing else tells the two apart
     return ImportError(text) if is_import else AttributeError(text, name=name)
 
 

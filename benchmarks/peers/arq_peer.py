@@ -61,7 +61,7 @@ class ArqPeer(AsyncPeer):
             redis_pool=self.pool,
             on_startup=started,
             handle_signals=False,
-            keep_result=self.kept_seconds,
+            keep_result=self.results,
             log_results=False,
             **settings,
         ).async_run()

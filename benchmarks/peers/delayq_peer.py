@@ -36,7 +36,7 @@ class DelayqPeer(Peer):
     def _of_task(self) -> Callable[[Message], Outgoing]:
         """Register a task whose results are kept; return what makes its messages."""
 
-        @self.queue.task(results=self.kept_seconds)
+        @self.queue.task(results=self.results)
         def handle(payload: str) -> str:
             self.tally.note(payload)
             return payload

@@ -61,7 +61,7 @@ class Peer(ABC):
     def __init__(self, run: Run) -> None:
         self.url = run.url
         self.setting = run.setting
-        self.kept_seconds = run.results
+        self.results = run.results
         self.tally = run.tally
 
     @abstractmethod

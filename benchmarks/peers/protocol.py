@@ -13,7 +13,7 @@ Runner, programs and server share one clock.
     trickle     the same, due evenly over --over seconds, the first one in --after
     consume     prints a line "ready", and the counts of `Tally` once all have arrived
 
-With --results, fill and consume keep what the handler returns, the payload, for so many seconds; see `keeps`.
+With --results, fill and consume keep what the handler returns, the payload, for that many seconds; see `keeps`.
 """
 
 from __future__ import annotations

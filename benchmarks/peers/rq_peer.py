@@ -41,14 +41,14 @@ class RqPeer(Peer):
 
     def send_each(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.queue.enqueue_at(message.at, handle, message.payload, result_ttl=self.kept_seconds)
+            self.queue.enqueue_at(message.at, handle, message.payload, result_ttl=self.results)
 
     def send_bulk(self, batches: Iterable[list[Message]]) -> None:
         for batch in batches:
             with self.redis.pipeline() as pipeline:
                 for message in batch:
                     self.queue.enqueue_at(
-                        message.at, handle, message.payload, result_ttl=self.kept_seconds, pipeline=pipeline
+                        message.at, handle, message.payload, result_ttl=self.results, pipeline=pipeline
                     )
                 pipeline.execute()
 
