@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 
 import pytest
@@ -12,8 +11,7 @@ import redis
 from delayq import Queue
 from delayq.doctor import examine
 from delayq.model import consumer_info
-from delayq.operations.doctor.versions import NEEDS, versions
-from tests.harness.tree import LUA
+from delayq.operations.doctor.versions import NEEDS, since, versions
 from tests.harness.wounds import kinds, of_queue
 
 HERE = consumer_info.installed_version()
@@ -26,9 +24,7 @@ def report_as(client: redis.Redis, name: str, version: str) -> None:
     client.hset("delayq:{jobs}:crew", name, json.dumps(document))
 
 
-def test_features_are_those_of_the_scripts():
-    (listed,) = re.findall(r"^local NEEDS = \{(.*)\}$", (LUA / "prelude.lua").read_text(), re.MULTILINE)
-    assert re.findall(r"'([^']+)'", listed) == [since for _, since in NEEDS]
+ALL = tuple(zip(NEEDS, since(), strict=True))
 
 
 def test_consumers_are_listed_by_version_and_older_ones_work_until_a_feature_is_used(redis_client: redis.Redis):
@@ -40,7 +36,7 @@ def test_consumers_are_listed_by_version_and_older_ones_work_until_a_feature_is_
         found = report.versions
         assert found is not None
         assert found.consumers == {HERE: ("a", "b"), "0.0.9": ("c",), "": ("d",)}
-        assert (found.needs, found.unused, of_queue(report)) == (None, NEEDS, [])
+        assert (found.needs, found.unused, of_queue(report)) == (None, ALL, [])
         consumers, upgrade = found.lines()
         assert consumers == f"consumers: delayq {HERE} (2), delayq 0.0.9 (1), delayq of unknown version (1)"
         assert upgrade.startswith(f"upgrade: consumers that are older than {HERE} work beside it until the queue first")
@@ -53,7 +49,7 @@ def test_consumer_that_the_data_have_stopped_is_a_warning(redis_client: redis.Re
         report_as(redis_client, "old", "0.0.9")
         report = examine(queue)
         assert report.versions is not None
-        assert (report.versions.needs, report.versions.unused) == ("0.1.0", NEEDS[2:])
+        assert (report.versions.needs, report.versions.unused) == ("0.1.0", ALL[2:])
         assert "data: delayq 0.1.0 or newer reads them" in list(report.versions.lines())
         (finding,) = of_queue(report)
         assert (finding.kind, finding.severity) == ("client-version", "warning")
@@ -81,5 +77,5 @@ def test_list_of_consumers_that_cannot_be_read_stops_no_examination(redis_client
 
 @pytest.mark.parametrize("needs", [None, "", "broken", "1", "x 0.1.0", "-1 0.1.0"])
 def test_a_note_of_needs_that_delayq_did_not_write_is_ignored(needs: str | None):
-    assert versions(needs, []).unused == NEEDS
+    assert versions(needs, []).unused == ALL
     assert versions(needs, []).needs is None

@@ -10,15 +10,16 @@ from importlib import metadata
 from delayq.model.consumer_info import ConsumerInfo, installed_version
 from delayq.model.show import plural
 from delayq.operations.doctor.finding import Finding
+from delayq.protocol.script import script
 
 NEEDS = (
-    ("a pause that ends by itself", "0.1.0"),
-    ("a limit on its length", "0.1.0"),
-    ("a ledger that packs events", "0.1.0"),
-    ("results of tasks", "0.1.0"),
-    ("groups of messages", "0.1.0"),
+    "a pause that ends by itself",
+    "a limit on its length",
+    "a ledger that packs events",
+    "results of tasks",
+    "groups of messages",
 )
-"""What a client from before would misread, in the order of `NEEDS` in lua/prelude.lua: what it is, and since when."""
+"""What a client from before would misread: names of `NEEDS` in lua/prelude.lua, which has their versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,14 @@ def versions(needs: str | None, consumers: Iterable[ConsumerInfo]) -> Versions:
         if each.is_alive:
             names.setdefault(each.version, []).append(each.name)
     found = {version: tuple(names[version]) for version in sorted(names, key=_parts, reverse=True)}
-    return Versions(installed_version(), _redis_py(), found, oldest, NEEDS[number:])
+    unused = tuple(zip(NEEDS, since(), strict=True))[number:]
+    return Versions(installed_version(), _redis_py(), found, oldest, unused)
+
+
+def since() -> list[str]:
+    """Return the first version that knows each of `NEEDS`."""
+    (listed,) = re.findall(r"^local NEEDS = \{(.*)\}", script("pause").text, re.MULTILINE)
+    return re.findall("'([^']+)'", listed)
 
 
 def _read(needs: str | None) -> tuple[int, str | None]:
