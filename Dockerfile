@@ -1,8 +1,6 @@
 # The image of a release, for `consume`, `dashboard`, `exporter` and all other commands: make dist && docker build -t delayq .
 # docs/deploying.md says how to add handlers.
 FROM python:3.13-slim
-# An init as process 1 reaps what the programs of --exec leave behind.
-RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
 COPY build/dist/*.whl /tmp/
 RUN set -- /tmp/*.whl && pip install --no-cache-dir "$1[dashboard,lake,metrics,otel]" && rm "$1"
 RUN useradd --system --uid 10001 --create-home app
@@ -13,5 +11,6 @@ USER 10001
 ENV DELAYQ_REQUIRE_URL=1 PYTHONUNBUFFERED=1 DELAYQ_LOG_FORMAT=json DELAYQ_METRICS_PORT=8702 DELAYQ_METRICS_HOST=0.0.0.0
 EXPOSE 8700 8701 8702
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD ["delayq-healthcheck"]
-ENTRYPOINT ["tini", "--", "delayq"]
+# As process 1, delayq is its own init: it passes signals on, and reaps what programs of --exec leave behind.
+ENTRYPOINT ["delayq"]
 CMD ["--help"]

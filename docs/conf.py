@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from delayq.cli import main
@@ -15,8 +17,9 @@ author = "delayq contributors"
 copyright = "delayq contributors"  # noqa: A001  # Sphinx's name
 release = version = delayq.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["sphinx_copybutton", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "code"  # docstrings write `name`
+highlight_language = "none"  # of blocks that name none, such as ACLs
 myst_heading_anchors = 4  # links to headings, as GitHub writes them
 
 autodoc_default_options = {"members": True}
@@ -25,10 +28,16 @@ autodoc_preserve_defaults = True
 napoleon_use_ivar = True  # "Attributes:" do not describe once more what is documented beside the fields
 
 html_theme = "furo"
+html_static_path = ["site"]
+html_search_scorer = str(Path(__file__).with_name("site") / "scorer.js")
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
 html_title = "delayq"
 html_favicon = "../delayq/web/static/icon.svg"
 
 CLI_PAGE = "reference/cli"
+OF_ROOT = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
+"""Pages that the site takes from the root of the repository."""
 OF_SOURCES = "In a checkout, this page is not complete: `make docs` builds the whole site in `build/site`.\n\n"
 """What the pages of the reference say where they are read as files; the site does not say it."""
 
@@ -45,8 +54,11 @@ def command_line(command: click.Command, parent: click.Context | None, name: str
 
 
 def complete(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001  # Sphinx calls it so
-    """Complete the pages of the reference: append the command line's to its page."""
+    """Complete the pages of the reference, and those of the root."""
     source[0] = source[0].replace(OF_SOURCES, "")
+    if page in OF_ROOT:
+        text = (Path(app.srcdir).parent / OF_ROOT[page]).read_text("utf-8")
+        source[0] = re.sub(r"\]\((?![a-z]+:|#)(?:(docs/)|)", lambda found: "](" if found[1] else "](../", text)
     if page == CLI_PAGE:
         source[0] += "\n".join(["", *command_line(main, None, "delayq")])
 
