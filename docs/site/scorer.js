@@ -1,5 +1,5 @@
 // How the search ranks what it finds: pages for users before reasons and history. The numbers but `score` are Sphinx' own.
-const Scorer = {
+var Scorer = {
   score: ([page, , , , score]) => (/^(decisions\/|changelog|architecture|benchmarks)/.test(page) ? score - 100 : score),
   objNameMatch: 11,
   objPartialMatch: 6,
