@@ -30,7 +30,7 @@ from delayq.errors import (
 )
 from delayq.model.actions import ACTIONS
 from delayq.model.credentials import may_hold_password
-from delayq.model.elsewhere import COMMANDS, OPTIONS
+from delayq.model.other_libraries import COMMANDS, OPTIONS
 from delayq.model.server_url import redact
 from delayq.model.show import nearest
 
