@@ -62,8 +62,8 @@ def test_command_that_people_typed(word: str, invoke: Invoke):
 def test_option_of_consume(word: str, meant: str, invoke: Invoke):
     done = invoke("consume", word, "5", "tasks:emails")
     said = f". Did you mean '{meant}'?" if " " not in meant else f": {meant}"
-    told = f"delayq: No such option '{word}'{said} (see delayq consume --help)\n"
-    assert (done.exit_code, done.stderr) == (2, told)
+    expected = f"delayq: No such option '{word}'{said} (see delayq consume --help)\n"
+    assert (done.exit_code, done.stderr) == (2, expected)
     assert word not in {option for each in consume.params for option in each.opts}
 
 
@@ -113,7 +113,7 @@ def test_variable_sets_an_option_that_the_command_line_does_not(delayq: Run, que
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("DELAYQ_CONCURRENCY", "many", "'many' is not a valid integer"),
         ("DELAYQ_CONCURRENCY", "0", "0 is not in the range 1<=x<="),
@@ -122,10 +122,10 @@ def test_variable_sets_an_option_that_the_command_line_does_not(delayq: Run, que
         ("DELAYQ_BURST", "perhaps", "'perhaps' is not a valid boolean"),
     ],
 )
-def test_bad_value_of_a_variable_is_refused_by_its_name(name: str, value: str, told: str, invoke: Invoke):
+def test_bad_value_of_a_variable_is_refused_by_its_name(name: str, value: str, expected: str, invoke: Invoke):
     done = invoke("consume", "tasks:emails", env={name: value})
     assert done.exit_code == 2
-    assert f"Invalid value for '{name}': {told}" in done.stderr
+    assert f"Invalid value for '{name}': {expected}" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_answers_name_what_exists(table: str, queue: Queue):
 
 @faces
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "expected"),
     [
         (lambda q: q.send("welcome", 42), r"send\(\) takes one payload .*got 42: write delay= or at=; .*@queue\.task"),
         (lambda q: q.reschedule("a", 60), r"reschedule\(\) takes one id .*got 60: write delay= or at="),
@@ -150,8 +150,8 @@ def test_answers_name_what_exists(table: str, queue: Queue):
     ],
     ids=["send", "reschedule", "requeue", "edit"],
 )
-def test_delay_is_given_by_name(call: Any, told: str, face: Any):
-    with pytest.raises(TypeError, match=told):
+def test_delay_is_given_by_name(call: Any, expected: str, face: Any):
+    with pytest.raises(TypeError, match=expected):
         ended(call(face.Queue("emails", url=NOWHERE)))
 
 
