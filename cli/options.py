@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from delayq.errors import InvalidInput
 from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
-from delayq.model.elsewhere import OPTIONS, SEND
 from delayq.model.envelope import check_header_names
+from delayq.model.other_libraries import OPTIONS, SEND
 from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
 from delayq.model.result import keep_ms

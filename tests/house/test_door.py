@@ -170,7 +170,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.web.pages.message": {
         "delayq.operations.results": "the result of this very message, if the login may read results",
     },
-    "delayq.web.pages.queue_limits": {
+    "delayq.web.pages.queue": {
         "delayq.operations.limit_use.MOST_KEYS": "with limit_use",
         "delayq.operations.limit_use.limit_use": "figures of one page alone",
     },
