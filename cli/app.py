@@ -84,6 +84,7 @@ SECTIONS = {
         "plan": "plan",
     },
     "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
+    "Beyond Python": {"protocol": "protocol"},
     "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that defines a function of that name, or makes it."""

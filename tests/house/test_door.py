@@ -47,6 +47,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.cron_file": {
         "delayq.operations.schedules": "compares schedules before it stores them, and finds those that are unreadable",
     },
+    "delayq.cli.protocol": {
+        "delayq.protocol.script.script": "prints the text of a script for other languages",
+    },
     "delayq.cli.queue": {
         "delayq.operations.manage": "removes a queue, which programs do not do",
     },
