@@ -220,7 +220,6 @@ COMMANDS = {
     "empty": "purge",
     "suspend": "pause",
     "history": "run `delayq show QUEUE ID --history`",
-    "check": "doctor",
 }
 """Commands."""
 
