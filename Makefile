@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 export PYTHONDONTWRITEBYTECODE := # keep what pytest compiles: otherwise each of its processes takes ten seconds longer
 
-.PHONY: help demo bench bench-short chaos docs faces test test-all lint types wheel-test
+.PHONY: help demo bench bench-short chaos dist docs faces release test test-all lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -34,6 +34,19 @@ test-all: $(VENV)/.installed-dev  ## run all tests, including Spark, browsers, c
 
 faces: $(VENV)/.installed-dev  ## generate the blocking API from the async one after a change in delayq/aio
 	@$(BIN)/python -m tools.faces
+
+dist:  ## build the wheel and the sdist in build/dist, and list what users install in build/sbom.json
+	@rm -rf build/dist build/packaging build/users
+	@$(PYTHON) -m venv build/packaging
+	@build/packaging/bin/python -m pip --disable-pip-version-check --quiet install 'build>=1.2' 'cyclonedx-bom>=7' 'twine>=6'
+	build/packaging/bin/python -m build --outdir build/dist
+	build/packaging/bin/twine check --strict build/dist/*
+	@$(PYTHON) -m venv --without-pip build/users
+	@build/packaging/bin/python -m pip --disable-pip-version-check --quiet --python build/users install build/dist/*.whl
+	build/packaging/bin/cyclonedx-py environment --output-file build/sbom.json build/users
+
+release: $(VENV)/.installed-dev  ## commit and tag a release: make release VERSION=0.2.0; see docs/releasing.md
+	@$(BIN)/python -m tools.release $(VERSION)
 
 docs: $(VENV)/.installed-dev  ## build the site in build/site (ARGS: options of sphinx)
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet $(ARGS) docs build/site

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot express: the description that package indexes show."""
+"""What pyproject.toml cannot express: the description and the links that package indexes show."""
 
 from __future__ import annotations
 
@@ -24,4 +24,15 @@ def description() -> str:
     return re.sub(r"(!?)\[([^]]+)\]\(([^():]+)\)", linked, Path(__file__).with_name("README.md").read_text("utf-8"))
 
 
-setup(long_description=description(), long_description_content_type="text/markdown")
+def links() -> dict[str, str]:
+    """Return the links to the repository of a GitHub build; elsewhere none, as nobody knows where the code is from."""
+    home = os.environ.get("GITHUB_REPOSITORY")
+    if home is None:
+        return {}
+    owner, _, name = home.partition("/")
+    pages = {"Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md", "Releases": "/releases"}
+    site = {"Documentation": f"https://{owner.lower()}.github.io/{name}/"}
+    return site | {title: f"https://github.com/{home}{path}" for title, path in pages.items()}
+
+
+setup(long_description=description(), long_description_content_type="text/markdown", project_urls=links())

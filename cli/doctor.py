@@ -35,7 +35,8 @@ from .progress import ProgressBar, progress
 def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
     """Check each QUEUE, or all queues: that each message is in one place, has its payload, and is counted.
 
-    Also check the server's clock and settings. You can run this on a queue in use. Exit code 1 if a queue has a fault.
+    Also check the server's clock and settings, and name the versions at work. You can run this on a queue in use. Exit
+    code 1 if a queue has a fault.
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report has these warnings
     healthy = True
@@ -58,9 +59,11 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
         healthy = healthy and report.healthy
         if as_json:
             known = {"queue": name, "healthy": report.healthy, "shards": report.shards, "messages": report.messages}
-            print_json(known | {"findings": report.findings})
+            print_json(known | {"findings": report.findings, "versions": report.versions, "servers": _servers(report)})
         else:
             _print(name, report)
+    if not as_json:
+        _print_versions(reports)
     return 0 if healthy else 1
 
 
@@ -86,3 +89,20 @@ def _print(name: str, report: Report) -> None:
     say(f"{name}: {condition}, {plural(report.messages, 'message')} examined")
     for finding in report.findings:
         say(f"  {'repaired' if finding.repaired else finding.severity}: {finding}")
+    for line in report.versions.lines() if report.versions else ():
+        say(f"  {line}")
+
+
+def _print_versions(reports: Sequence[Report]) -> None:
+    found = next((report.versions for report in reports if report.versions), None)
+    if found:
+        here = [
+            f"{name} {version}" for name, version in (("delayq", found.delayq), ("redis-py", found.redis_py)) if version
+        ]
+        servers = dict.fromkeys(product for report in reports for product in _servers(report))
+        say(f"versions: {', '.join([*here, *servers])}")
+
+
+def _servers(report: Report) -> list[str]:
+    """Return the servers of a queue, each as its name and version."""
+    return list(dict.fromkeys(server.product for server in report.servers if server.product))

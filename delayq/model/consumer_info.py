@@ -125,7 +125,7 @@ def describe(
     document = _Document(
         host=platform.node(),
         pid=os.getpid(),
-        version=_version(),
+        version=installed_version(),
         age=round((time.monotonic() - began) * 1000),
         concurrency=concurrency,
         handled=handled,
@@ -187,8 +187,9 @@ _DECODER = msgspec.json.Decoder(_Document)
 
 
 @cache
-def _version() -> str:
+def installed_version() -> str:
+    """Return the version of delayq here; empty if it runs from a folder that is not installed."""
     try:
         return metadata.version("delayq")
-    except metadata.PackageNotFoundError:  # it runs from a folder, not installed
+    except metadata.PackageNotFoundError:
         return ""

@@ -197,6 +197,13 @@ def test_environment_variable_is_used_by_delayq_or_its_tests():
     assert found(unknown) == {}
 
 
+def test_page_of_variables_has_all_that_the_code_names():
+    source = "".join(path.read_text() for path in modules().values())
+    used = set(re.findall(r"\b_?DELAYQ_[A-Z_]*[A-Z_]", source)) | {*VARIABLES.values()}
+    named = set(re.findall(r"\b_?DELAYQ_[A-Z_]*[A-Z_]", (ROOT / "docs" / "environment.md").read_text()))
+    assert named == used - {"DELAYQ_", "DELAYQ_HEADER_NAME"}  # in a help, for any header
+
+
 def test_changelog_starts_with_the_current_version():
     versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] in {"Unreleased", delayq.__version__}

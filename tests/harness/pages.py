@@ -63,6 +63,7 @@ _VARIABLE = (  # what differs from run to run, and its replacement
     (_MOMENT, "MOMENT"),
     (rf"{_DURATION}(?: {_DURATION})?", "DURATION"),
     (r"\b[0-9A-Za-z]{14}\b", "ID"),
+    (r"(?<=(?:elayq|is-py|Redis|alkey) )\d+(?:\.\d+)+", "VERSION"),
     (r"\b(consumer|pid|path)=\S+", r"\1=…"),
     (r"[ \t]+", " "),
 )

@@ -87,8 +87,12 @@ def said_by_setup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_metadata_is_the_same_for_every_distribution():
     """What differs between a wheel and an sdist of a version breaks lock files."""
-    assert set(pyproject()["project"]["dynamic"]) == {"version", "readme"}
-    assert set(ast_arguments(ROOT / "setup.py")) == {"long_description", "long_description_content_type"}
+    assert set(pyproject()["project"]["dynamic"]) == {"version", "readme", "urls"}
+    assert set(ast_arguments(ROOT / "setup.py")) == {
+        "long_description",
+        "long_description_content_type",
+        "project_urls",
+    }
 
 
 def ast_arguments(path: Path) -> list[str | None]:
@@ -116,7 +120,9 @@ def test_description_of_the_package_has_no_relative_links(home: str | None, monk
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     if home:
         monkeypatch.setenv("GITHUB_REPOSITORY", home)
-    description = said_by_setup(monkeypatch)["long_description"]
+    said = said_by_setup(monkeypatch)
+    description = said["long_description"]
+    assert said["project_urls"].get("Documentation") == (home and "https://somebody.github.io/delayq/")
     links = re.findall(r"\]\(([^)]*)\)", description)
     assert [link for link in links if not link.startswith("https://")] == []
     assert bool(links) == bool(home)

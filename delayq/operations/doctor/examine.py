@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable
+from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.placement import MAX_SHARDS
-from delayq.operations import scan
+from delayq.operations import presence, scan
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask
 from delayq.operations.doctor.shard import ShardExamination
+from delayq.operations.doctor.versions import versions
 from delayq.operations.queue_context import LOST, QueueContext
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -61,7 +62,10 @@ def _begin(context: QueueContext, report: Report, repair: bool) -> Operation[lis
         try:
             shards = yield from context.opened()
         except QueueMismatch as error:
-            trouble = Finding("meta", None, str(error), "open it with the number it was made with")
+            remedy = (
+                "open it with the number it was made with" if isinstance(error, ShardsMismatch) else "upgrade delayq"
+            )
+            trouble = Finding("meta", None, str(error), remedy)
     if trouble is not None:
         report.tell(trouble)
         return []
@@ -74,6 +78,7 @@ def _begin(context: QueueContext, report: Report, repair: bool) -> Operation[lis
     (meta,) = yield [_meta(context)]  # once more: it is recorded before a first send
     if report.total and not isinstance(meta, _AWAY) and "shards" not in unwrap(meta):
         yield from _look_at_missing_record(shards, report, repair)
+    yield from _look_at_versions(context, report, {} if isinstance(meta, _AWAY) else unwrap(meta))
     for number, scripts in enumerate(shards):
         where = f"shard {number}: " if len(shards) > 1 else ""
         if context.outlives(counts[number]):
@@ -110,6 +115,16 @@ def _look_at_servers(context: QueueContext, shards: list[QueueCommands], report:
             for danger in server.dangers():
                 report.tell(danger)
     return servers
+
+
+def _look_at_versions(context: QueueContext, report: Report, meta: dict[str, str]) -> Operation[None]:
+    try:
+        consumers = yield from presence.consumers(context)
+    except ServerError:  # such as if another program has overwritten the list
+        consumers = []
+    report.versions = versions(meta.get("needs"), consumers)
+    for finding in report.versions.too_old():
+        report.tell(finding)
 
 
 def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:

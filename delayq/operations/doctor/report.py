@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.server import ServerHealth
+from delayq.operations.doctor.versions import Versions
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class Report:
         messages: how many were checked, including dead letters and garbage.
         total: how many there were at the start.
         servers: those that hold the shards.
+        versions: those at work; None if the queue could not be opened.
         findings: in the order in which they were found.
     """
 
@@ -28,6 +30,7 @@ class Report:
     messages: int = 0
     total: int = 0
     servers: list[ServerHealth] = field(default_factory=list)
+    versions: Versions | None = None
     findings: list[Finding] = field(default_factory=list)
 
     @property

@@ -28,6 +28,7 @@ class ServerHealth:
     Attributes:
         clock_offset: seconds by which its clock is at least ahead of this machine's; negative if behind. 0 if its time
             lies between the question and the answer, however long that took.
+        product: its name and own version, such as Valkey 9.1.2; `version` is that of the Redis it is compatible with.
         save_points: when it takes snapshots; empty for never.
         disk_ok: whether its last attempts to write to its disk succeeded.
         used_memory, maxmemory: bytes; a maxmemory of 0 means no limit.
@@ -36,6 +37,7 @@ class ServerHealth:
 
     run_id: str | None = None
     version: str | None = None
+    product: str | None = None
     clock_offset: float | None = None
     maxmemory_policy: str | None = None
     append_only: bool | None = None
@@ -90,6 +92,7 @@ def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
     return ServerHealth(
         run_id=info.get("run_id"),
         version=info.get("redis_version"),
+        product=_product(info),
         clock_offset=None if there is None else _offset(int(there[0]) + int(there[1]) / 1_000_000, started, ended),
         maxmemory_policy=info.get("maxmemory_policy"),
         append_only=_is_one(info.get("aof_enabled")),
@@ -99,6 +102,12 @@ def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
         maxmemory=_number(info.get("maxmemory")),
         script_limit_ms=_number(limit.get("lua-time-limit")),
     )
+
+
+def _product(info: dict[str, str]) -> str | None:
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info['redis_version']}" if "redis_version" in info else None
 
 
 def _offset(there: float, started: float, ended: float) -> float:
