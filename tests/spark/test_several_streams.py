@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from delayq.cli import main
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from delayq import Queue, Topic
-from delayq.cli import main
 from delayq.errors import DataLost, InvalidInput
 from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
@@ -104,7 +104,7 @@ def test_checkpoint_of_one_stream_continues_among_several_and_not_the_other_way_
     with redis_server.client() as client:
         client.delete(*client.keys("delayq:{orders*:topic"))
     publish(redis_server, "orders", 0, 20)
-    with pytest.raises(DataLost, match="of topic orders: the stream that was read up to .* was deleted"):
+    with pytest.raises(DataLost, match=r"of topic orders: the stream that was read up to .* was deleted"):
         step(two, place)
 
 
