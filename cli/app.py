@@ -62,6 +62,7 @@ SECTIONS = {
         **{each.name: "manage" for each in ACTIONS.values() if each.command},
         "cancel": "manage",
         "consume": "consume.command",
+        "check": "check",
         "dead": "dead",
         "cron": "cron",
     },

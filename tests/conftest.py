@@ -2,8 +2,8 @@
 
 redis_server    the server that most tests run on (--server), emptied and shared with other tests
 redis_client    a client of it
-any_server      the same, but the test runs once on each version; ``-k 6.2`` selects one; a test marked
-                same_on_all_servers runs on one, since what it checks does not depend on the version
+any_server      the same, but the test runs on other versions too, by lot; a test marked same_on_all_servers runs on
+                one, since what it checks does not depend on the version
 any_client      a client of it
 own_server      a server for this test alone, which it can kill, fill or configure; its data is on disk
 start_server    as many such servers as the test wants, of any version and configuration
@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -34,6 +35,7 @@ from tests.harness.sockets import all_closed
 from tests.harness.spark.java_options import QUICK_JAVA
 from tests.harness.topologies import Cluster, running_cluster
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
+from tests.harness.versions import THIRD
 
 StartServer = Callable[..., RedisServer]
 SharedServer = Callable[[str], RedisServer]
@@ -67,8 +69,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("selection").addoption(
         "--lot",
         metavar="NUMBER",
-        default="0",
-        help="of the cases of tests marked by_lot, run each n-th from this one on; 'all' runs all, which takes hours",
+        default=os.environ.get("DELAYQ_TEST_LOT", "0"),
+        help="of the cases marked by_lot, run each n-th from this one on (or DELAYQ_TEST_LOT); 'all' takes hours",
     )
 
 
@@ -128,21 +130,21 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Draw lots, and put the slowest files first: at the end, the cores would wait for them."""
     if config.getoption("--lot") != "all" and not any("[" in name for name in config.args):
-        drawn = list(draw(items, int(config.getoption("--lot"))))
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(drawn)])
-        items[:] = drawn
+        drawn = set(draw(items, int(config.getoption("--lot"))))
+        config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
+        items[:] = [item for item in items if item in drawn]
     items.sort(key=lambda item: item.path.name not in FIRST_FILES)
 
 
 def draw(items: list[pytest.Item], lot: int) -> Iterator[pytest.Item]:
-    """Leave out what the mark by_lot says, except the cases of `make test`."""
+    """Leave out what the mark by_lot says, except the cases of `make test`; the first case differs by test."""
     seen: Counter[str] = Counter()
     for item in items:
         mark = item.get_closest_marker("by_lot")
         if mark is not None and item.get_closest_marker("full") is not None:
             name = item.nodeid.partition("[")[0]
             seen[name] += 1
-            if (seen[name] - 1 - lot) % mark.args[0]:
+            if (seen[name] + crc32(name.encode()) - lot) % mark.args[0]:
                 continue
         yield item
 
@@ -152,10 +154,10 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses `any_server` on each version, though only on one in `make test`."""
+    """Run each test that uses `any_server` on one version in `make test`, and else by lot on the others."""
     every = [*KNOWN_VERSIONS, *(version for version in server_binaries() if version not in KNOWN_VERSIONS)]
     default = chosen_version(metafunc.config)
-    on_each = [version if version == default else pytest.param(version, marks=pytest.mark.full) for version in every]
+    on_each = [version if version == default else pytest.param(version, marks=THIRD) for version in every]
     same_on_all = metafunc.definition.get_closest_marker("same_on_all_servers") is not None
     for name in {"any_server", "redis_server"}.intersection(metafunc.fixturenames):
         if name == "any_server" or metafunc.config.getoption("--all-servers"):

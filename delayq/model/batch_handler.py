@@ -22,6 +22,11 @@ Outcomes: TypeAlias = list[tuple[D, oc.Outcome]]
 Together: TypeAlias = Callable[[list[Any]], Any]
 
 
+def payload_of(message: Delivery[Any]) -> Any:
+    """Read a payload before its batch is handled, so that one that cannot be read ends only its own message."""
+    return message.payload
+
+
 @dataclass(frozen=True)
 class BatchHandler:
     """A function that handles several messages at once, as `Queue.batch_handler` registers it.
@@ -36,14 +41,14 @@ class BatchHandler:
     function: Together
     max_messages: int
     max_wait: float
-    read: Callable[[Delivery[Any]], object] | None = None
+    read: Callable[[Delivery[Any]], object] = payload_of
 
     @classmethod
     def of(cls, function: Callable[..., Any], max_messages: int, max_wait: Seconds) -> BatchHandler:
         """Make a handler from a function; raises InvalidInput for a value out of range or an unusable annotation."""
         check_sizes(max_messages, max_wait)
         called, read = adapt_batch(function)
-        return cls(called, max_messages, milliseconds(max_wait, "max_wait") / 1000, read)
+        return cls(called, max_messages, milliseconds(max_wait, "max_wait") / 1000, read or payload_of)
 
     def __call__(self, messages: list[Any]) -> Any:
         return self.function(messages)
@@ -117,7 +122,7 @@ class _Part(Generic[D]):
         self._within = within
         self._context = copy_context() if within is not None else None
 
-    def begin(self, read: Callable[[D], object] | None) -> bool:
+    def begin(self, read: Callable[[D], object]) -> bool:
         """Return whether the handler should get the message; if not, the message already has an outcome."""
         try:
             if self._within is not None and self._context is not None:
@@ -129,10 +134,7 @@ class _Part(Generic[D]):
             self.outcome = _outcome(error, self.message)
             return False
         try:
-            if read is None:
-                _ = self.message.payload  # so that one that cannot be read ends only its own message
-            else:
-                read(self.message)
+            read(self.message)
         except BaseException as error:  # noqa: BLE001
             self.end(error)
             return False

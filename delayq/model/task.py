@@ -18,7 +18,7 @@ from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
 from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
 from delayq.model.outcome import Ack, IsNamedTask, KeptValue, is_coroutine_function, signature, would_never_run
 from delayq.model.result import KeptFor, TaskResult, encoded_value, failure, missing
-from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
+from delayq.model.typed_payload import holds_message, json_decoder, reading_first, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
 
@@ -200,6 +200,10 @@ class TaskDefinition:
             is_cancelled: whether the asyncio task that calls it is being cancelled.
         """
         function, read, is_final = self.function, self.arguments.read, self._is_final
+
+        def arguments_of(message: Delivery[Any]) -> object:
+            return message.read(read)
+
         if is_coroutine_function(function):
 
             async def handle_async(message: Delivery[Any]) -> Any:
@@ -212,7 +216,7 @@ class TaskDefinition:
                     raise
                 return value_kept(message, value)
 
-            return handle_async
+            return reading_first(handle_async, arguments_of)
 
         def handle(message: Delivery[Any]) -> Any:
             arguments = message.read(read)
@@ -223,7 +227,7 @@ class TaskDefinition:
                 raise
             return value_kept(message, value)
 
-        return handle
+        return reading_first(handle, arguments_of)
 
     def _is_final(self, error: Exception) -> bool:
         return self.retry_for is not None and not isinstance(error, self.retry_for)

@@ -21,6 +21,7 @@ from delayq.model.outcome import is_coroutine_function, signature
 _ANYTHING = (inspect.Parameter.empty, Any, object)
 _MODULES = re.compile(r"\b[A-Za-z_][\w.]*\.(?=\w)")  # before the names in the text of a type
 _ORIGINALS: WeakKeyDictionary[Callable[[Any], Any], Any] = WeakKeyDictionary()
+_READERS: WeakKeyDictionary[Callable[[Any], Any], Callable[[Delivery[Any]], object]] = WeakKeyDictionary()
 _MANY = (list, Sequence, Collection, Iterable)
 _PLAIN_MESSAGE = re.compile(r"((\w+\.)*([Ll]ist|Sequence|Collection|Iterable)\[)?(\w+\.)*(Message|Record)\]?")
 
@@ -53,12 +54,28 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
         async def handle_async(message: Delivery[Any]) -> Any:
             return await handler(given(message))
 
-        return _named_as(handler, handle_async)
+        return _named_as(handler, reading_first(handle_async, given))
 
     def handle(message: Delivery[Any]) -> Any:
         return handler(given(message))
 
-    return _named_as(handler, handle)
+    return _named_as(handler, reading_first(handle, given))
+
+
+def reading_first(handler: Callable[[Any], Any], read: Callable[[Delivery[Any]], object]) -> Callable[[Any], Any]:
+    """Return a handler, after noting for `reader_of` that it begins with `read`."""
+    _READERS[handler] = read
+    return handler
+
+
+def reader_of(handler: Callable[[Any], Any]) -> Callable[[Delivery[Any]], object]:
+    """Return the function by which a handler reads a message before anything else; it raises what that would raise."""
+    is_known = inspect.isfunction(handler) or isinstance(handler, functools.partial)
+    return _READERS.get(handler, _reads_nothing) if is_known else _reads_nothing
+
+
+def _reads_nothing(_: Delivery[Any]) -> None:
+    pass
 
 
 def original(handler: Any) -> Any:
@@ -210,7 +227,21 @@ def _model(kind: type[Any], value: Any) -> Any:
             raise
         found = error.errors(include_url=False, include_context=False, include_input=False)
         said = (f"{each['msg']} ({'.'.join(map(str, each['loc']))})" if each["loc"] else each["msg"] for each in found)
-        raise ValueError("; ".join(said)) from None
+        raise ModelError("; ".join(said), found[0]["loc"], found[0]["type"]) from None
+
+
+class ModelError(ValueError):
+    """Why a value is not a Pydantic model.
+
+    Attributes:
+        path: names and positions that lead to the first wrong field.
+        kind: Pydantic's name for what is wrong with it, such as ``int_type``; it never contains the value.
+    """
+
+    def __init__(self, text: str, path: Sequence[str | int], kind: str) -> None:
+        super().__init__(text)
+        self.path = path
+        self.kind = kind
 
 
 def _takes_bytes(info: msgspec.inspect.Type) -> bool:

@@ -16,7 +16,7 @@ from delayq.model.envelope import TASK, Headers
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import NAME, Plan
 from delayq.model.task import IsTask, TaskDefinition
-from delayq.model.typed_payload import adapt
+from delayq.model.typed_payload import adapt, reader_of, reading_first
 from delayq.model.units import Seconds
 from delayq.operations import schedules
 from delayq.operations.encode import encode_message
@@ -124,7 +124,9 @@ class HandlerRegistry:
     def register_named(self, kind: Kind, name: str, function: Handler) -> None:
         """Register a function for the messages that name it."""
         handler = adapt(function)
-        self.named[kind.header, name] = oc.returning_value(handler) if kind.returns_values else handler
+        if kind.returns_values:
+            handler = reading_first(oc.returning_value(handler), reader_of(handler))
+        self.named[kind.header, name] = handler
 
     def task(self, context: QueueContext, task: TaskDefinition) -> None:
         """Register a task; raise InvalidInput for another one with its name, or a bad option of its messages."""
@@ -202,6 +204,29 @@ class HandlerRegistry:
     def functions(self, main: Handler | None) -> list[Handler | None]:
         """Return the functions of a consumer with this main function."""
         return [main.function if isinstance(main, BatchHandler) else main, *self.named.values()]
+
+    def judge(self) -> Callable[[Delivery[Any]], Exception | None]:
+        """Return a function that chooses a message's function as a consumer does, but only lets it read the message.
+
+        It returns the error with which the delivery would fail before the program's own code runs; None if it would
+        not. Middleware does not run.
+        """
+        readers, find = HandlerRegistry(self.queue), self.find_task
+        readers.named = {name: reader_of(handler) for name, handler in self.named.items()}
+        readers.find_task = None if find is None else lambda task: reader_of(find(task))
+        main = self.main
+        if main is not None:
+            main = main.read if isinstance(main, BatchHandler) else reader_of(main)
+        handle = ConsumerHandlers(readers, main, Middleware(), None).handle
+
+        def judged(message: Delivery[Any]) -> Exception | None:
+            try:
+                handle(message)
+            except Exception as error:  # noqa: BLE001  # a type's own check may raise any
+                return error.with_traceback(None)  # whose frames hold the payload
+            return None
+
+        return judged
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
         """Replace each function by what `around` makes of it."""

@@ -41,6 +41,7 @@ PLANNED = {
         "dead",
     ),
     "result",
+    "check",
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *(
         "dead list",

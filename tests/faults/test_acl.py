@@ -372,6 +372,7 @@ COMMANDS = {
         ["stats", "emails", "--upcoming"],
         ["top", "--once"],
         ["peek", "emails"],
+        ["check", "app:emails"],
         ["dead", "list", "emails"],
         ["doctor"],
     ],
@@ -393,10 +394,12 @@ COMMANDS = {
 
 
 @each_role
-def test_each_role_can_use_the_command_line(role: str, server: RedisServer, invoke: Invoke) -> None:
+def test_each_role_can_use_the_command_line(role: str, server: RedisServer, invoke: Invoke, tmp_path: Path) -> None:
     with as_root(server) as root:
         root.send("x")
     grant(server, role)
+    code = "from delayq import Queue\nemails = Queue('emails')\nemails.handler(print)\n"
+    (tmp_path / "app.py").write_text(code)  # for check
     for words in COMMANDS[role]:
         done = invoke(*words, env={"DELAYQ_URL": f"unix://{role}:secret@{server.socket}"})
         assert done.exit_code == 0, done.output

@@ -21,6 +21,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.bench": {
         "delayq.operations.registry": "removes the name of a queue whose keys it has deleted",
     },
+    "delayq.cli.check": {
+        "delayq.operations.bulk.check.Checked": "with check",
+        "delayq.operations.bulk.check.check_messages": "judges messages by a program's handlers, which few programs do",
+    },
     "delayq.cli.connection": {
         "delayq.transport.embedded.binaries.read_version": "a command that only reads must not create a store",
     },

@@ -21,7 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # The wheel is known to have the files of the checkout: these tests notice if they are not where they are looked for.
-SUITES = ["tests/wheel/installed.py", "tests/protocol", "tests/lua", "tests/testing"]
+# test_declared_keys runs each script once.
+SUITES = ["tests/wheel/installed.py", "tests/protocol", "tests/lua/test_declared_keys.py", "tests/testing"]
 
 
 def main(arguments: list[str]) -> int:
