@@ -23,7 +23,7 @@ from delayq.model.extras import install
 from tests.cli.conftest import SECONDS, Invoke, Run
 from tests.harness.servers import RedisServer
 
-PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
+PIPELINE = ("schedule", "defer", "hydrate", "archive", "lag", "report", "drain", "restore", "redrive")
 PLANNED = {
     *(
         "demo",
