@@ -101,7 +101,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8")
+    return done.stdout.strip()
 
 
 def main(words: list[str]) -> int:
