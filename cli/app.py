@@ -30,7 +30,7 @@ from delayq.errors import (
 )
 from delayq.model.actions import ACTIONS
 from delayq.model.credentials import may_hold_password
-from delayq.model.elsewhere import COMMANDS, OPTIONS
+from delayq.model.other_libraries import COMMANDS, OPTIONS
 from delayq.model.server_url import redact
 from delayq.model.show import nearest
 
@@ -84,6 +84,7 @@ SECTIONS = {
         "plan": "plan",
     },
     "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
+    "Beyond Python": {"protocol": "protocol"},
     "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that defines a function of that name, or makes it."""
@@ -143,7 +144,7 @@ class Commands(click.Group):
         _escape_what_cannot_be_shown()
         fail = partial(_fail, words=kwargs.get("args") or (args[0] if args else sys.argv[1:]))
         if COMPLETES in os.environ:
-            from . import shells  # noqa: F401, PLC0415  # registers delayq's bash completion in place of click's
+            importlib.import_module(".completion", __package__)  # puts delayq's bash completion in place of click's
         try:
             sys.exit(super().main(*args, **kwargs) or DONE)
         except click.exceptions.NoArgsIsHelpError as error:

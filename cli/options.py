@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from delayq.errors import InvalidInput
 from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
-from delayq.model.elsewhere import OPTIONS, SEND
 from delayq.model.envelope import check_header_names
+from delayq.model.other_libraries import SEND
 from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
 from delayq.model.result import keep_ms
@@ -159,8 +159,9 @@ def foreign_option(error: click.NoSuchOption, ctx: click.Context, words: Mapping
 class ExampledCommand(click.Command):
     """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._elsewhere = elsewhere
         for each in self.params:
             if isinstance(each, click.Option) and each.show_default is None:
                 each.show_default = True
@@ -172,7 +173,7 @@ class ExampledCommand(click.Command):
             words = {f"--{word.replace('_', '-')}": f"--{meant.replace('_', '-')}" for word, meant in SEND.items()}
             known = {option for param in self.params for option in param.opts}
             words = {word: meant for word, meant in words.items() if meant in known}
-            raise foreign_option(error, ctx, OPTIONS if ctx.info_name == "consume" else words) from None
+            raise foreign_option(error, ctx, self._elsewhere or words) from None
         except click.BadParameter as error:
             param = error.param
             if param and ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT:
@@ -218,9 +219,15 @@ class ExampledGroup(click.Group):
         return super().command(name, cls=ExampledCommand, epilog=example(lines), short_help=short)
 
 
-def command(lines: str, short: str, name: str | None = None) -> Callable[[Function], click.Command]:
-    """Make a function a command, described as `short` in lists, whose help ends in an example that runs as printed."""
-    return click.command(name, cls=ExampledCommand, epilog=example(lines), short_help=short)
+def command(
+    lines: str, short: str, name: str | None = None, elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Function], click.Command]:
+    """Make a function a command, described as `short` in lists, whose help ends in an example that runs as printed.
+
+    Args:
+        elsewhere: options of other tools, and what each is here; None for the options of a message.
+    """
+    return click.command(name, cls=ExampledCommand, epilog=example(lines), short_help=short, elsewhere=elsewhere)
 
 
 def command_group(lines: str, short: str) -> Callable[[Function], ExampledGroup]:

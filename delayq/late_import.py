@@ -73,13 +73,13 @@ def late_names(package: str, **modules: str) -> Callable[[str], Any]:
 def _unknown(package: str, name: str) -> Exception:
     """Return the error for a name that the package lacks, with what it is here if it is one of another queue's."""
     with late_import:
-        elsewhere = import_module("delayq.model.elsewhere")  # which imports this module
-    if package not in {"delayq", "delayq.aio"} or name not in elsewhere.OF_DELAYQ:
+        other_libraries = import_module("delayq.model.other_libraries")  # which imports this module
+    if package not in {"delayq", "delayq.aio"} or name not in other_libraries.OF_DELAYQ:
         return AttributeError(f"module {package!r} has no attribute {name!r}")
-    meant: str = elsewhere.OF_DELAYQ[name]
+    meant: str = other_libraries.OF_DELAYQ[name]
     if meant.isidentifier() and meant not in sys.modules[package].__all__:
         meant = f"delayq.{meant}"
-    text = elsewhere.no_attribute(f"module {package!r}", name, meant)
+    text = other_libraries.no_attribute(f"module {package!r}", name, meant)
     # `from delayq import Worker` asks for the attribute from this function, which hides the text of an AttributeError.
     is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001  # nothing else tells the two apart
     return ImportError(text) if is_import else AttributeError(text, name=name)

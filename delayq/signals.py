@@ -206,7 +206,7 @@ class _LoopWatch:
             self._events.call_soon_threadsafe(self._stop_all, running)
 
     def _stop_all(self, running: Collection[_Consumer]) -> None:
-        """Tell the consumers, except those that ran when the signal came and were told by the program's own handler."""
+        """Stop the consumers, except those that ran when the signal came and that the program's own handler stopped."""
         for each in list(self.consumers):
             if each.is_running or each not in running or each in self.notified:
                 self.notified.add(each)

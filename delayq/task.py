@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from delayq.errors import InvalidInput, NoResult
 from delayq.model.delivery import Outgoing, SentMessage
-from delayq.model.elsewhere import OF_TASK, answers_attributes
+from delayq.model.other_libraries import OF_TASK, answers_attributes
 from delayq.model.task import IsTask, SendOptions, TaskDefinition, check_options, keeping
 from delayq.model.units import Seconds
 

@@ -7,18 +7,17 @@ opentelemetry-api (the extra ``otel``); without a configured SDK, nothing is rec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from time import time_ns
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from delayq import __version__
-from delayq.log import is_interrupt, log, own_frames
+from delayq.instrumentation import Harmless, HasMiddleware, delivery_number, destination
 from delayq.model.delivery import Delivery, Outgoing
 from delayq.model.extras import install
-from delayq.model.middleware import Middleware, Sending
+from delayq.model.middleware import Sending
 from delayq.model.outcome import error_text
 from delayq.model.record import Record
 
@@ -31,13 +30,6 @@ except ImportError as error:
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 MESSAGE_ID = "messaging.message.id"
 TASK_ATTRIBUTE = "messaging.delayq.message.task"
-
-
-class HasMiddleware(Protocol):
-    """A queue, sync or async."""
-
-    @property
-    def middleware(self) -> Middleware: ...
 
 
 class Telemetry:
@@ -67,8 +59,8 @@ class Telemetry:
 
     def instrument(self, queue: HasMiddleware) -> None:
         """Trace a queue and all that share its middleware; call it before making a `Consumer` or adding middleware."""
-        queue.middleware.around_send(lambda sending: _Harmless(self.sending(sending)))
-        queue.middleware.around_delivery(lambda message: _Harmless(self.processing(message)))
+        queue.middleware.around_send(lambda sending: Harmless(self.sending(sending)))
+        queue.middleware.around_delivery(lambda message: Harmless(self.processing(message)))
 
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
@@ -103,13 +95,15 @@ class Telemetry:
         origin = _origin(message.headers)
         child = self._is_child and origin.is_valid and not ambient.get_span_context().is_valid
         token = context.attach(trace.set_span_in_context(sender if child else ambient, known))
-        source, number = _delivered(message)
-        attributes: dict[str, Any] = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": number}
+        attributes: dict[str, Any] = {
+            MESSAGE_ID: message.id,
+            "messaging.delayq.message.delivery_attempt": delivery_number(message),
+        }
         if isinstance(message, Delivery) and message.task is not None:
             attributes[TASK_ATTRIBUTE] = message.task
         links = [Link(origin)] if origin.is_valid else []
         try:
-            with self._span("process", source, SpanKind.CONSUMER, attributes, links):
+            with self._span("process", destination(message), SpanKind.CONSUMER, attributes, links):
                 yield
         finally:
             context.detach(token)
@@ -151,38 +145,6 @@ class Telemetry:
                 raise
 
 
-class _Harmless:
-    """A context manager whose own failure is logged, and changes nothing: exporters and propagators are the program's.
-
-    It swallows no error of its block.
-    """
-
-    def __init__(self, inner: AbstractContextManager[object]) -> None:
-        self._inner: AbstractContextManager[object] | None = inner
-
-    def __enter__(self) -> None:
-        try:
-            self._inner is not None and self._inner.__enter__()
-        except BaseException as error:  # noqa: BLE001  # it is the program's code
-            self._inner = None
-            _note_failure(error)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._inner is not None and self._inner.__exit__(kind, error, trace)
-        except BaseException as own:  # noqa: BLE001  # it is the program's code
-            if own is not error:
-                _note_failure(own)
-
-
-def _note_failure(error: BaseException) -> None:
-    if is_interrupt(error):
-        raise error
-    log.error("telemetry failed", error=error_text(error), exc_info=own_frames(error))
-
-
 def _attributes(operation: str, queue: str) -> dict[str, str]:
     return {
         "messaging.system": "delayq",
@@ -190,18 +152,6 @@ def _attributes(operation: str, queue: str) -> dict[str, str]:
         "messaging.operation.type": operation,
         "messaging.destination.name": queue,
     }
-
-
-def destination(message: Delivery[Any] | Record) -> str:
-    """Return the name of the queue or topic of a delivery."""
-    return _delivered(message)[0]
-
-
-def _delivered(message: Delivery[Any] | Record) -> tuple[str, int]:
-    """Return the name of the queue or topic, and the number of the delivery."""
-    if isinstance(message, Record):
-        return message.topic, message.deliveries
-    return message.queue, message.attempt
 
 
 def error_type(error: BaseException) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
 
-from delayq.model.elsewhere import surplus_argument
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.model.other_libraries import surplus_argument
 from delayq.model.positions import Position
 from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
 from delayq.model.server_guard import labelled

@@ -14,6 +14,7 @@ import structlog
 from click.core import ParameterSource
 
 from delayq import signals
+from delayq.model.other_libraries import OPTIONS
 from delayq.model.validation import MOST_HANDLERS
 from delayq.queue import Queue
 from delayq.runtime.recycling import Recycling
@@ -49,6 +50,7 @@ log = structlog.get_logger("delayq")
     delayq consume --topic orders --group log --start 0 builtins:print --burst
     """,
     "Handle messages as they fall due.",
+    elsewhere=OPTIONS,
 )
 @click.argument("targets", metavar="TARGET[=WEIGHT]...", nargs=-1, required=True, shell_complete=candidates.targets)
 @click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message.")

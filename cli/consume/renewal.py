@@ -15,7 +15,7 @@ from . import liveness_pipe
 
 
 class RenewedConsumer(Protocol):
-    """A consumer that can be told to end without a hurry."""
+    """A consumer that can be asked to end without a hurry."""
 
     @property
     def handled(self) -> int: ...

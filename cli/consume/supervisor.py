@@ -72,7 +72,7 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """Whether all its processes are running, and it was not told to stop."""
+        """Whether all its processes are running, and nothing asked it to stop."""
         children = self._children
         return bool(children) and not self._stopping and all(child.is_running for child in children)
 

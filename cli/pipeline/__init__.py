@@ -17,6 +17,7 @@ JOBS = {
     "defer": "Write a table of messages to a lake, outside Redis.",
     "hydrate": "Move messages that fall due soon from a lake into Redis.",
     "archive": "Archive the ledgers of queues as Parquet.",
+    "lag": "Show how far a stream's query is behind.",
     "report": "Report what queues have done: figures and a page.",
     "drain": "Write a whole queue to Parquet.",
     "restore": "Restore a drained queue.",

@@ -8,12 +8,12 @@ import msgspec
 
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.health import WINDOW, Trouble, lately, troubles
+from delayq.model.health import WINDOW, lately, troubles
 from delayq.model.queue_stats import QueueStats, Upcoming
-from delayq.model.rates import Rates, between
+from delayq.model.rates import between
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
-from delayq.model.totals import QueueFigures, figures, overdue
+from delayq.model.totals import SeenQueue, overdue
 from delayq.queue import Queue
 
 
@@ -27,21 +27,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue now, and what happened since the previous reading.
+class QueueRow(SeenQueue, frozen=True, kw_only=True):
+    """A queue now, and what happened since the previous reading: without one, its rates are unknown."""
 
-    Attributes:
-        rates: None for the first reading.
-        usage: of its limits.
-        troubles: what is wrong with the queue, in words.
-    """
-
-    stats: QueueStats
     upcoming: Sequence[Upcoming]
-    consumers: Sequence[ConsumerInfo]
-    rates: Rates | None
-    troubles: Sequence[Trouble]
-    usage: Usage = Usage()
 
     @property
     def queue(self) -> str:
@@ -49,19 +38,9 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.stats.queue
 
     @property
-    def alive(self) -> int:
-        """The number of live consumers."""
-        return sum(each.is_alive for each in self.consumers)
-
-    @property
     def oldest_due(self) -> float | None:
         """For how many seconds the earliest due message has been due; None without one."""
         return overdue(self.stats)
-
-    @property
-    def figures(self) -> QueueFigures:
-        """The figures that are added up over all queues."""
-        return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
 
 class TopicRow(msgspec.Struct, frozen=True):

@@ -185,7 +185,7 @@ class Consumer(Lifecycle):
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
         handlers, deaths = queue.handlers, queue.middleware.deaths
-        make, prepared, tasks = partial(Message, queue), handlers.prepared, handlers.tasks
+        make, prepared, tasks = partial(Message, queue), handlers.prepared, handlers.task_names
         return ConsumerEngine(
             queue._context, make, leases, pool, self.name, share, most, prepared, deaths, self._time_limit, tasks
         )

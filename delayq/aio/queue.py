@@ -25,14 +25,6 @@ from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, Usage, Waits, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
-from delayq.model.elsewhere import (
-    CRON,
-    OF_QUEUE,
-    QUEUE,
-    answers_arguments,
-    answers_attributes,
-    surplus_argument,
-)
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
 from delayq.model.handler_progress import HandlerProgress
@@ -41,6 +33,14 @@ from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import Missed, make_plan
+from delayq.model.other_libraries import (
+    CRON,
+    OF_QUEUE,
+    QUEUE,
+    answers_arguments,
+    answers_attributes,
+    surplus_argument,
+)
 from delayq.model.outcome import Outcome, check_async_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 from uuid import uuid4
@@ -27,11 +28,14 @@ from delayq.django.framework import (
 )
 from delayq.django.options import Options
 from delayq.django.paths import load
-from delayq.django.queues import queue_of
+from delayq.django.queues import looked_into, queue_of
 from delayq.django.task import DelayqTask
 from delayq.errors import InvalidInput
 from delayq.model import server_url
+from delayq.model.backoff import check_retries
 from delayq.operations.encode import encode_message
+
+NO_DATABASE = "django.db.backends.dummy"  # what Django takes for a site without DATABASES
 
 
 class DelayqBackend(BaseTaskBackend):
@@ -68,8 +72,11 @@ class DelayqBackend(BaseTaskBackend):
         """Refuse a task that this backend cannot run; it asks no server."""
         super().validate_task(task)
         retries = _max_retries(task)
-        if retries is not None and (type(retries) is not int or not 0 <= retries <= 10**6):
-            raise InvalidTask(f"max_retries must be a whole number between 0 and 1000000, not {retries!r}.")
+        try:
+            if retries is not None:
+                check_retries(retries)
+        except InvalidInput as error:
+            raise InvalidTask(str(error)) from error
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Send a task: at once, or once the transaction commits that is open in ``enqueue_on_commit``."""
@@ -92,16 +99,17 @@ class DelayqBackend(BaseTaskBackend):
         of, _, _ = str(result_id).rpartition(":")
         names = [of] if of in self.queues or not self.queues else sorted(self.queues)  # a schedule chooses its own ids
         for name in names:
-            try:
-                queue = self.queue(name)
-                record = queue.result(result_id, 0)
-            except ResultTimeout:
-                return results.of_live(self.alias, queue, result_id)
-            except (NoResult, InvalidInput):
-                continue
-            assert record is not None  # as it has looked at the message, too
-            return results.of_record(self.alias, record)
+            with suppress(NoResult, InvalidInput), looked_into(self.alias, name, self._options) as queue:
+                return self._found(queue, result_id)
         raise TaskResultDoesNotExist(result_id)
+
+    def _found(self, queue: Queue, result_id: str) -> TaskResult:
+        try:
+            record = queue.result(result_id, 0)
+        except ResultTimeout:
+            return results.of_live(self.alias, queue, result_id)
+        assert record is not None  # as it has looked at the message, too
+        return results.of_record(self.alias, record)
 
     def check(self, **kwargs: Any) -> Iterator[checks.CheckMessage]:
         """Check the settings of this backend; it asks no server."""
@@ -109,7 +117,7 @@ class DelayqBackend(BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("delayq.django"):
             yield checks.Warning(
-                "'delayq.django' is not in INSTALLED_APPS, so there is no command manage.py delayq.", id="delayq.W001"
+                "'delayq.django' is not in INSTALLED_APPS, which brings the command manage.py delayq.", id="delayq.W001"
             )
         try:
             options = self._options
@@ -124,9 +132,11 @@ class DelayqBackend(BaseTaskBackend):
                 encode_message(Outgoing({}, task="check", results=options.results, max_retries=options.max_retries))
             except InvalidInput as error:
                 yield checks.Error(f"{where}, queue {name!r}: {error}.", id="delayq.E002")
-        if options.enqueue_on_commit is not None and options.enqueue_on_commit not in connections.settings:
+        alias = options.enqueue_on_commit
+        database = None if alias is None else connections.settings.get(alias)
+        if alias is not None and (database is None or database["ENGINE"] == NO_DATABASE):
             yield checks.Error(
-                f"{where}['OPTIONS']['enqueue_on_commit'] is {options.enqueue_on_commit!r}, which is not in DATABASES.",
+                f"{where}['OPTIONS']['enqueue_on_commit'] is {alias!r}, which is not a database in DATABASES.",
                 hint="Give the alias of a database, or None to send at once.",
                 id="delayq.E003",
             )

@@ -60,7 +60,12 @@ def dashboard_urls(
         if allowed is None:
             return _refused(request, user, path)
         dashboard, loop = served.here()
-        return await _answer(Exchange(dashboard, _scope(request, path, user, allowed), request.body, loop), request)
+        exchange = Exchange(dashboard, _scope(request, path, user, allowed), request.body, loop)
+        try:
+            return await _answer(exchange, request)
+        except BaseException:  # such as that the browser has left
+            exchange.close()
+            raise
 
     return [re_path(r"^(?P<path>.*)$", view, name="dashboard")], "delayq", "delayq"
 
@@ -71,14 +76,14 @@ class _Served:
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
         self._backend = backend
         self._options = options
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process: a thread of the parent may hold its lock at a fork
         self._made: dict[int, tuple[Dashboard, asyncio.AbstractEventLoop]] = {}
 
     def here(self) -> tuple[Dashboard, asyncio.AbstractEventLoop]:
         """Return those of this process."""
         process = os.getpid()
         if process not in self._made:
-            with self._lock:
+            with self._locks.setdefault(process, threading.Lock()):
                 if process not in self._made:
                     self._made = {process: self._make()}
         return self._made[process]
@@ -186,8 +191,7 @@ async def _answer(exchange: Exchange, request: HttpRequest) -> HttpResponseBase:
     if not first.get("more_body"):
         answer = HttpResponse(body, status=start["status"])
     else:
-        parts = _parts_async(exchange, body) if is_async else _parts(exchange, body)
-        answer = StreamingHttpResponse(parts, status=start["status"])
+        answer = _Streaming(exchange, _parts_async if is_async else _parts, body, start["status"])
     del answer["content-type"]
     for name, value in headers:
         if name == "set-cookie":
@@ -202,19 +206,25 @@ def _no_stream() -> HttpResponse:
     return HttpResponse(text, status=503, content_type="text/plain", headers={"retry-after": str(POLL_SECONDS)})
 
 
+class _Streaming(StreamingHttpResponse):
+    """An answer in parts. Django closes it also if the browser leaves before the first one."""
+
+    def __init__(self, exchange: Exchange, parts: Callable[[Exchange, bytes], Any], first: bytes, status: int) -> None:
+        super().__init__(parts(exchange, first), status=status)
+        self._exchange = exchange
+
+    def close(self) -> None:
+        self._exchange.close()
+        super().close()
+
+
 async def _parts_async(exchange: Exchange, first: bytes) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        while (event := await asyncio.wrap_future(exchange.next())) is not None:
-            yield event.get("body", b"")
-    finally:
-        exchange.close()
+    yield first
+    while (event := await asyncio.wrap_future(exchange.next())) is not None:
+        yield event.get("body", b"")
 
 
 def _parts(exchange: Exchange, first: bytes) -> Iterator[bytes]:
-    try:
-        yield first
-        while (event := exchange.next().result()) is not None:
-            yield event.get("body", b"")
-    finally:
-        exchange.close()
+    yield first
+    while (event := exchange.next().result()) is not None:
+        yield event.get("body", b"")

@@ -1,5 +1,7 @@
 """The tasks framework: Django's own, or the package django-tasks for Django 5.2. Other modules take it from here."""
 
+import django
+
 from delayq.model.extras import install
 
 try:
@@ -15,9 +17,8 @@ except ImportError:
         from django_tasks.exceptions import InvalidTaskError as InvalidTask
         from django_tasks.exceptions import TaskResultDoesNotExist
     except ImportError as error:
-        raise ImportError(
-            f"delayq.django needs Django 6, or Django 5.2 with django-tasks: {install('django')}"
-        ) from error
+        remedy = "pip install 'django-tasks>=0.12'" if django.VERSION < (6,) else install("django")
+        raise ImportError(f"delayq.django needs Django 6, or Django 5.2 with django-tasks: {remedy}") from error
 
 __all__ = [
     "BaseTaskBackend",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -16,21 +18,21 @@ from django.apps import apps
 from delayq import Queue
 from delayq.django.framework import task_backends
 from delayq.django.options import Options
+from delayq.django.results import LEASE
 from delayq.django.runs import Runs
 
 _made: dict[tuple[str, str, Options], Queue] = {}
 _lock = threading.Lock()
 
 
-def _begin_in_child() -> None:
-    """Forget the parent's queues, whose threads and locks a forked process does not have."""
+def _renew_lock() -> None:
+    """Make a lock of a forked process's own: a thread that it does not have may hold its parent's."""
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
-    _made.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_begin_in_child)
+    os.register_at_fork(after_in_child=_renew_lock)  # the queues stay, with their middleware: they bear a fork
 
 
 def queue_of(alias: str, name: str, options: Options) -> Queue:
@@ -45,11 +47,40 @@ def queue_of(alias: str, name: str, options: Options) -> Queue:
     """
     key = alias, name, options
     with _lock:
-        if key not in _made:
-            made = Queue(name, url=options.url, prefix=options.prefix)
-            _made[key] = made
-            Runs(alias, made).install()
-        return _made[key]
+        return _made[key] if key in _made else _keep(key, _make(name, options))
+
+
+@contextmanager
+def looked_into(alias: str, name: str, options: Options) -> Iterator[Queue]:
+    """Give a queue of a backend, to look for a message; one that is new is kept only if the block does not raise.
+
+    Otherwise each name that a stranger gives would leave a queue and its connections.
+    """
+    key = alias, name, options
+    found = _made.get(key)
+    if found is not None:
+        yield found
+        return
+    made = _make(name, options)
+    try:
+        yield made
+    except BaseException:
+        made.close()
+        raise
+    with _lock:
+        if key in _made:
+            made.close()
+        else:
+            _keep(key, made)
+
+
+def _make(name: str, options: Options) -> Queue:
+    return Queue(name, url=options.url, prefix=options.prefix, lease=LEASE)
+
+
+def _keep(key: tuple[str, str, Options], made: Queue) -> Queue:
+    Runs(key[0], made).install()
+    return _made.setdefault(key, made)
 
 
 def target(alias: str, name: str) -> str:

@@ -12,9 +12,17 @@ from django.conf import settings
 from django.utils import timezone
 
 from delayq import Queue, errors
-from delayq.django.framework import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from delayq.django.framework import (
+    InvalidTask,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+)
 from delayq.django.paths import load
 from delayq.errors import InvalidInput
+from delayq.model.consumer_info import holders
 from delayq.model.message_info import MessageInfo
 from delayq.types import TaskError as StoredError
 from delayq.types import TaskResult as Record
@@ -25,7 +33,8 @@ RUN_AFTER = "django-run-after"
 UNKNOWN = "unknown"
 """The name of a worker that left none: its consumer was lost."""
 
-LEASE = dt.timedelta(seconds=30)  # of the queues that `queues` makes
+LEASE = dt.timedelta(seconds=30)
+"""The lease of all queues."""
 
 _STATUS = {"done": TaskResultStatus.SUCCESSFUL, "retry": TaskResultStatus.READY}
 
@@ -88,14 +97,19 @@ def shown(moment: dt.datetime | None) -> dt.datetime | None:
 
 
 def called(alias: str, queue: str, path: str, headers: dict[str, Any]) -> Task:
-    """Return the task of a message, with what `Task.using` gave; raises InvalidInput if it cannot be imported."""
+    """Return the task of a message, with what `Task.using` gave; raises InvalidInput if it cannot be had."""
     task, written = load(path), headers.get(RUN_AFTER)
     changes: dict[str, Any] = {} if task.queue_name == queue else {"queue_name": queue}
     if task.backend != alias:
         changes["backend"] = alias
-    if isinstance(written, str):
-        changes["run_after"] = dt.datetime.fromisoformat(written)
-    return task.using(**changes) if changes else task
+    try:
+        if written is not None:
+            changes["run_after"] = dt.datetime.fromisoformat(written)
+        return task.using(**changes) if changes else task
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the header {RUN_AFTER} is {written!r}, not a time in ISO 8601: {error}") from error
+    except InvalidTask as error:  # such as for a queue that QUEUES has lost
+        raise InvalidInput(f"the task {path!r} cannot run here: {error}") from error
 
 
 def _call(alias: str, id: str, queue: str, path: str | None, arguments: Any, headers: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +151,8 @@ def _runner(queue: Queue, info: MessageInfo) -> tuple[str, dt.datetime | None]:
 
     Before the first report, the lease has not been renewed either, so its end says when it began.
     """
-    for consumer in queue.consumers():
-        for held in consumer.holds:
-            if held.id == info.id and held.attempt == info.attempts:
-                return consumer.name, held.since
+    reports = holders(queue.consumers(), info.id, info.attempts)
+    if reports:
+        consumer, held = reports[-1]
+        return consumer.name, held.since
     return UNKNOWN, None if info.lease_until is None else info.lease_until - LEASE

@@ -25,29 +25,20 @@ from delayq.django.framework import (
     task_backends,
 )
 from delayq.django.paths import load
-from delayq.errors import InvalidInput, PayloadMismatch, UnknownTask
-from delayq.log import is_interrupt
-from delayq.model import outcome as oc
+from delayq.errors import DelayqError, InvalidInput, PayloadMismatch, TaskFailed, UnknownTask
+from delayq.log import log
 from delayq.model.envelope import RAW, Envelope, decode_json
+from delayq.model.message_info import result_of
+from delayq.model.outcome import RemoteTraceback
+from delayq.model.result import DEAD, failure
 from delayq.model.task import value_kept
 from delayq.types import MessageInfo
+from delayq.types import TaskResult as Record
 
 try:
     from django.utils.json import normalize_json
 except ImportError:  # Django 5.2
     from django_tasks.utils import normalize_json
-
-WITHOUT_RUN = frozenset(
-    {
-        oc.REASON_CONSUMER_LOST,
-        oc.REASON_PAYLOAD_MISSING,
-        oc.REASON_UNREADABLE,
-        oc.REASON_UNFETCHED,
-        oc.REASON_MISMATCH,
-        oc.REASON_UNKNOWN_TASK,
-    }
-)
-"""Why a message dies although its task has raised nothing."""
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,7 +61,7 @@ class Runs:
     def __init__(self, alias: str, queue: Queue) -> None:
         self._alias = alias
         self._queue = queue
-        self._worker = f"{platform.node()}-{os.getpid()}"  # in a pool process, which does not know its consumer
+        self._consumer = ""  # a pool process does not know its consumer
 
     def install(self) -> None:
         """Let the queue's consumers run tasks."""
@@ -87,7 +78,7 @@ class Runs:
         return partial(self._run, path)
 
     def _started(self, consumer: Any) -> None:
-        self._worker = consumer.name
+        self._consumer = consumer.name
 
     def _run(self, path: str, message: Message) -> Any:
         with _fresh_connections():
@@ -97,19 +88,14 @@ class Runs:
             result = self._begun(task, call, message)
             signals.task_started.send_robust(sender, task_result=result)
             context = (TaskContext(task_result=result),) if task.takes_context else ()
-            try:
-                value = _json(message, task.call(*context, *result.args, **result.kwargs))
-                kept = value_kept(message, value)
-            except BaseException as error:
-                if not is_interrupt(error):
-                    _failed(sender, result, message, error)
-                raise
+            value = _json(message, task.call(*context, *result.args, **result.kwargs))
+            kept = value_kept(message, value)
             _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=_now(), _return_value=value)
             signals.task_finished.send_robust(sender, task_result=result)
             return kept
 
     def _begun(self, task: Task, call: Call, message: Message) -> TaskResult:
-        record = self._queue.result(message.id) if message.attempt > 1 else None
+        record = self._record(message.id) if message.attempt > 1 else None
         now = _now()
         earlier = results.padded(record.consumers if record else (), message.attempt - 1)
         return TaskResult(
@@ -124,29 +110,31 @@ class Runs:
             kwargs=call.kwargs,
             backend=self._alias,
             errors=results.errors_of(record),
-            worker_ids=[*earlier, self._worker],
+            worker_ids=[*earlier, self._consumer or f"{platform.node()}-{os.getpid()}"],
         )
 
     def _died(self, info: MessageInfo) -> None:
-        """Tell that a task has failed without a run: its consumer was lost, or none has the task."""
-        if info.reason not in WITHOUT_RUN:
-            return
+        """Tell that a task has failed for good, whoever found it: its run, its pool or a later consumer."""
         with _fresh_connections():
+            record = self._record(info.id)
+            if record is None or record.status != DEAD:  # such as where somebody has requeued it meanwhile
+                record = result_of(info)
+            failed = failure(record)
             try:
-                backend = task_backends[self._alias]
-                result = backend.get_result(info.id)
+                result = results.of_record(self._alias, record)
+                raise failed from RemoteTraceback(failed.traceback) if failed.traceback else None
             except TaskResultDoesNotExist:  # another program has sent the message
                 return
-            signals.task_finished.send_robust(type(backend), task_result=result)
+            except TaskFailed:  # Django's receiver logs the exception that is being handled
+                signals.task_finished.send_robust(type(task_backends[self._alias]), task_result=result)
 
-
-def _failed(sender: type, result: TaskResult, message: Message, error: BaseException) -> None:
-    """Tell that a run has failed for good; a task that will be retried has not finished."""
-    result.errors.append(results.raised(error))
-    found = oc.of_error(error, message)
-    if isinstance(found, oc.Dead) or (isinstance(found, oc.Failed) and message.dies_of(found.counts)):
-        _set(result, status=TaskResultStatus.FAILED, finished_at=_now())
-        signals.task_finished.send_robust(sender, task_result=result)
+    def _record(self, id: str) -> Record | None:
+        """Return the record of a message; None also if it cannot be read, which must not fail a run."""
+        try:
+            return self._queue.result(id)
+        except DelayqError as error:
+            log.warning("record of a task cannot be read", queue=self._queue.name, id=id, error=str(error))
+            return None
 
 
 def _read(envelope: Envelope) -> Call:

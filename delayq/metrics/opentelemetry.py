@@ -15,10 +15,11 @@ from typing import Any
 from opentelemetry import metrics
 
 from delayq import __version__
+from delayq.instrumentation import HasMiddleware, destination
 from delayq.model.delivery import Delivery
 from delayq.model.middleware import Sending
 from delayq.model.record import Record
-from delayq.telemetry import SCHEMA_URL, TASK_ATTRIBUTE, HasMiddleware, destination, error_type
+from delayq.telemetry import SCHEMA_URL, TASK_ATTRIBUTE, error_type
 
 SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 """The bucket bounds that the conventions advise."""

@@ -176,6 +176,13 @@ def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo 
     )
 
 
+def holders(consumers: Iterable[ConsumerInfo], message_id: str, attempt: int) -> list[tuple[ConsumerInfo, Held]]:
+    """Return who reports that it holds a delivery, the latest last: an older report may list one that was released."""
+    key = printable_id(message_id), attempt
+    found = [(each, held) for each in consumers for held in each.holds if (held.id, held.attempt) == key]
+    return sorted(found, key=lambda report: report[1].since)
+
+
 _DECODER = msgspec.json.Decoder(_Document)
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
-from delayq.model.elsewhere import SEND, unknown_argument
 from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
+from delayq.model.other_libraries import SEND, unknown_argument
 from delayq.model.result import Retention, retention_of
 from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from delayq.model import health
 from delayq.model.configuration import Configuration
-from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
+from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, holders
 from delayq.model.event import Event
 from delayq.model.message_group import MessageGroupInfo
 from delayq.model.message_info import MessageInfo
@@ -172,7 +172,7 @@ def _overlong(known: Known, info: MessageInfo) -> str:
     since, _ = _hand_out(known, info)
     if since is None or known.stats is None:
         return ""
-    limits = [held.timeout for each in known.consumers for held in each.holds if _is_of(held, known, info)]
+    limits = [held.timeout for _, held in holders(known.consumers, known.id, info.attempts)]
     seconds, limit = (known.now - since).total_seconds(), info.timeout or max(filter(None, limits), default=None)
     why = health.overlong(seconds, known.stats, limit)
     return f"; it has been held for {show_duration(seconds)}, {why}" if why else ""
@@ -187,12 +187,8 @@ def _hand_out(known: Known, info: MessageInfo) -> tuple[dt.datetime | None, str 
     given = [each for each in known.ledger or () if each.event == "delivered"]
     if given and given[-1].attempt == info.attempts:
         return given[-1].at, given[-1].consumer
-    notes = [(held.since, each.name) for each in known.consumers for held in each.holds if _is_of(held, known, info)]
-    return max(notes, default=(None, None))  # an older report may still list a released attempt
-
-
-def _is_of(held: Held, known: Known, info: MessageInfo) -> bool:
-    return (held.id, held.attempt) == (printable_id(known.id), info.attempts)
+    reports = holders(known.consumers, known.id, info.attempts)
+    return (reports[-1][1].since, reports[-1][0].name) if reports else (None, None)
 
 
 def _waiting(known: Known, info: MessageInfo) -> str:

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import is_interrupt, log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
-from delayq.model.elsewhere import OF_MIDDLEWARE, answers_attributes
 from delayq.model.message_info import MessageInfo
+from delayq.model.other_libraries import OF_MIDDLEWARE, answers_attributes
 from delayq.model.outcome import called, check_takes, is_coroutine_function
 
 

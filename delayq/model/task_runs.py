@@ -37,10 +37,10 @@ class RunCounter:
     """Counts the runs of a consumer's tasks.
 
     Args:
-        known: the names of its tasks.
+        known: the names of its tasks; None for any that are found.
     """
 
-    def __init__(self, known: Container[str]) -> None:
+    def __init__(self, known: Container[str] | None) -> None:
         self._known = known
         self._names: set[str] = set()
         self.counts: dict[str, int] = {}
@@ -59,7 +59,8 @@ class RunCounter:
         else:
             ended = "failed"
         if name not in self._names:
-            if name in self._known and len(self._names) < MOST:
+            is_known = not isinstance(outcome, oc.Unknown) if self._known is None else name in self._known
+            if is_known and len(self._names) < MOST:
                 self._names.add(name)
             else:
                 name = OTHER

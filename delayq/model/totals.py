@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.health import Trouble
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates
 
@@ -37,6 +40,47 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_in_trouble: bool
 
 
+class SeenQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, as it was seen.
+
+    Attributes:
+        rates: what happened recently; None if unknown.
+        consumers: those seen in the last hour.
+        usage: the use of its limits, and how late its schedules are.
+    """
+
+    stats: QueueStats
+    rates: Rates | None = None
+    consumers: Sequence[ConsumerInfo] = ()
+    troubles: Sequence[Trouble] = ()
+    usage: Usage = Usage()
+
+    @property
+    def alive(self) -> int:
+        """The number of live consumers."""
+        return sum(each.is_alive for each in self.consumers)
+
+    @property
+    def figures(self) -> QueueFigures:
+        """The figures for totals and for sorting."""
+        stats, rates = self.stats, self.rates
+        return QueueFigures(
+            scheduled=stats.scheduled,
+            due=stats.due,
+            running=stats.running,
+            retrying=stats.retrying,
+            dead=stats.dead,
+            sent=rates.sent if rates else None,
+            acked=rates.acked if rates else None,
+            failed=rates.failed if rates else None,
+            lateness_p50=rates.lateness_p50 if rates else None,
+            lateness_p99=rates.lateness_p99 if rates else None,
+            overdue=overdue(stats),
+            consumers=self.alive,
+            is_in_trouble=bool(self.troubles),
+        )
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of several queues together.
 
@@ -55,30 +99,6 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     consumers: int = 0
     in_trouble: int = 0
-
-
-def figures(stats: QueueStats, rates: Rates | None, consumers: int, is_in_trouble: bool) -> QueueFigures:
-    """Return the figures of a queue.
-
-    Args:
-        rates: what happened recently; None if unknown.
-        consumers: how many are alive.
-    """
-    return QueueFigures(
-        scheduled=stats.scheduled,
-        due=stats.due,
-        running=stats.running,
-        retrying=stats.retrying,
-        dead=stats.dead,
-        sent=rates.sent if rates else None,
-        acked=rates.acked if rates else None,
-        failed=rates.failed if rates else None,
-        lateness_p50=rates.lateness_p50 if rates else None,
-        lateness_p99=rates.lateness_p99 if rates else None,
-        overdue=overdue(stats),
-        consumers=consumers,
-        is_in_trouble=is_in_trouble,
-    )
 
 
 def totals(queues: Iterable[QueueFigures]) -> Totals:

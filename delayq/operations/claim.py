@@ -374,8 +374,8 @@ def _hand_out(
         context.sweeps.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and (asking.was_late(found) or any(isinstance(each, int) and each > 0 for each in before)):
-        # A server whose clock was set forward has told its time by now; or one that lost the promote script but not the
-        # claim script has claimed before it promoted.
+        # A server whose clock was set forward has shown its time by now; or one that lost the promote script but not
+        # the claim script has claimed before it promoted.
         (reply,), envelopes = (yield [asking.command()]), None
         found = asking.answered(reply)
     errors = [each for each in (found, *before) if isinstance(each, DelayqError)]

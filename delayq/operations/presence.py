@@ -57,7 +57,7 @@ class Presence:
         name: of the consumer.
         describe: returns the consumer's report.
         times: returns the histogram of its handlers' run times so far.
-        tasks: the names of its tasks.
+        tasks: the names of its tasks; None for any that are found.
 
     Attributes:
         tasks: counts the runs of its tasks; None if it has none.
@@ -69,10 +69,10 @@ class Presence:
         name: str,
         describe: Callable[[], bytes],
         times: Callable[[], Sequence[int]] = tuple,
-        tasks: Collection[str] = (),
+        tasks: Collection[str] | None = (),
     ) -> None:
         self.name = name
-        self.tasks = RunCounter(tasks) if tasks else None
+        self.tasks = RunCounter(tasks) if tasks is None or tasks else None
         self._context = context
         self._describe = describe
         self._times = times

@@ -25,7 +25,7 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
-LARGE_BYTES = 1_000_000  # proto-max-bulk-len is at least a megabyte
+LEAST_BULK_BYTES = 1_000_000  # proto-max-bulk-len is at least a megabyte
 
 D = TypeVar("D", bound=Delivery)
 
@@ -132,7 +132,7 @@ def is_large(context: QueueContext, message: Delivery, outcome: oc.AckAndSend) -
         if is_interrupt(error):
             raise
         return False
-    return any(len(each.envelope) >= LARGE_BYTES for each in outcome.encoded)
+    return any(len(each.envelope) >= LEAST_BULK_BYTES for each in outcome.encoded)
 
 
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:

@@ -57,7 +57,7 @@ class ConsumerState(Generic[R]):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is consuming and was not told to stop."""
+        """Whether it is consuming and was not asked to stop."""
         run = self._current
         return run is not None and not run.is_stopping
 

@@ -102,7 +102,7 @@ class ConsumerEngine(BaseEngine[D]):
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
         time_limit: of the handlers, which its reports say; None for none.
-        tasks: the names of the queue's tasks.
+        tasks: the names of the queue's tasks; None for any that are found.
     """
 
     _context: QueueContext
@@ -120,7 +120,7 @@ class ConsumerEngine(BaseEngine[D]):
         declared: Iterable[schedules.Prepared],
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
         time_limit: TimeLimit | None = None,
-        tasks: Collection[str] = (),
+        tasks: Collection[str] | None = (),
     ) -> None:
         unsettled: UnsettledOutcomes[D] = UnsettledOutcomes(
             lambda message: context.shard(message.id), partial(is_large, context), share.is_burst, queue=context.name

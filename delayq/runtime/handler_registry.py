@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -110,6 +110,11 @@ class HandlerRegistry:
     def has_named(self) -> bool:
         """Whether there is, or may be found, a function of the kinds in `KINDS`."""
         return bool(self.named) or self.find_task is not None
+
+    @property
+    def task_names(self) -> Collection[str] | None:
+        """The names of the tasks; None for those that `find_task` finds, which are known once they have run."""
+        return self.tasks if self.find_task is None else None
 
     def register(self, handler: Handler) -> None:
         """Register the main function; raise InvalidInput if there is one: only one of the two could run."""

@@ -15,10 +15,10 @@ from urllib.parse import quote
 from delayq.errors import InvalidInput
 from delayq.model.credentials import is_unfit_name
 from delayq.model.server_url import chosen_url, default_folder, redact
-from delayq.model.units import delay_ms
 from delayq.operations.queue_context import server_ms
 from delayq.queue import Queue
-from delayq.spark.reading.options import called
+from delayq.queue_names import Server
+from delayq.spark.reading.options import called, seconds_of
 from delayq.topic import Topic
 from delayq.transport.patience import make_patient
 
@@ -44,17 +44,19 @@ class RedisOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> RedisOptions:
         """Return the server that the options `url` or `urlFrom`, `prefix` and `waitFor` describe."""
-        given = options.get("waitFor", str(WAIT_FOR))
-        try:
-            seconds = delay_ms(float(given), called(options, "waitFor")) / 1000
-        except ValueError as error:
-            raise InvalidInput(f"{called(options, 'waitFor')} is {given!r}: give seconds, 0 or more") from error
+        seconds = seconds_of(options, "waitFor", WAIT_FOR)
         return cls(_url(options), options.get("prefix", "delayq"), seconds)
 
     def hurried(self, most: float) -> RedisOptions:
         """Return the same server, for which tasks wait no longer than some seconds."""
         found = copy(self)
         found.wait_for = min(most, self.wait_for)
+        return found
+
+    def with_prefix(self, prefix: str) -> RedisOptions:
+        """Return the same server, with another prefix of keys."""
+        found = copy(self)
+        found.prefix = prefix
         return found
 
     def __repr__(self) -> str:
@@ -92,6 +94,17 @@ class RedisOptions:
         topic = Topic(name, url=self._url, prefix=self.prefix, shards=None)
         make_patient(topic, self.wait_for, f"topic {name}")
         return topic
+
+    def server(self) -> Server:
+        """Return the server itself; close it after use.
+
+        Raises:
+            InvalidInput: the embedded store is on another machine.
+        """
+        self._check_is_here()
+        server = Server(self._url, None, self.prefix, "Spark")
+        make_patient(server, self.wait_for, "server")
+        return server
 
     def _check_is_here(self) -> None:
         here = platform.node()

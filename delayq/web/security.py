@@ -35,7 +35,7 @@ HEADERS = {  # of every answer: the browser may run, show and send only what the
 
 @dataclass(frozen=True)
 class SecurityRules:
-    """What the dashboard was told about access.
+    """What the dashboard knows about access.
 
     Attributes:
         login: how users log in; None if nobody needs to; or a function that returns the user of a request, or None.

@@ -8,17 +8,14 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from delayq.aio import Queue
 from delayq.errors import DelayqError
-from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.health import WINDOW, Trouble, lately, troubles
+from delayq.model.health import WINDOW, lately, troubles
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
-from delayq.model.totals import QueueFigures, figures
+from delayq.model.totals import SeenQueue
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old, so rates cover one or two minutes
@@ -26,35 +23,18 @@ HISTORY_SECONDS = 60.0
 CONSUMERS_SECONDS = 5.0
 
 
-class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue, as it was seen.
+class QueueSnapshot(SeenQueue, frozen=True, kw_only=True):
+    """A queue of the dashboard.
 
     Attributes:
         rates: over the last minute or two; None if unknown.
-        consumers: those seen in the last hour.
         spark: the acks of the last hour, as a line and in words.
-        usage: the use of its limits, and how late its schedules are.
         error: why it could not be read, or empty.
     """
 
     name: str
-    stats: QueueStats
-    rates: Rates | None = None
-    consumers: tuple[ConsumerInfo, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
     spark: Sparkline = Sparkline()
-    usage: Usage = Usage()
     error: str = ""
-
-    @property
-    def alive(self) -> int:
-        """The number of live consumers."""
-        return sum(each.is_alive for each in self.consumers)
-
-    @property
-    def figures(self) -> QueueFigures:
-        """The figures for totals and for sorting."""
-        return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
     @property
     def codes(self) -> tuple[str, ...]:

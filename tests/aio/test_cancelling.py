@@ -140,9 +140,9 @@ def test_cancellation_while_a_bell_is_closed_takes_effect(run: Run, url: str, re
             task = asyncio.create_task(bell.close())
             for _ in range(step):
                 await asyncio.sleep(0)
-            told = task.cancel()
+            accepted = task.cancel()
             await asyncio.wait({task})
-            assert task.cancelled() == told
+            assert task.cancelled() == accepted
             assert bell.reading is None
             assert await becomes(lambda: redis_client.info("clients")["blocked_clients"] == 0)
 

@@ -387,13 +387,13 @@ def test_signal_ends_a_run_cleanly_and_its_handler_is_restored(run: Run, url: st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_handlers_of_the_application_are_kept(run: Run, url: str, number: signal.Signals):
     async def main() -> None:
-        events, told = asyncio.get_running_loop(), asyncio.Event()
-        events.add_signal_handler(number, told.set)
+        events, signalled = asyncio.get_running_loop(), asyncio.Event()
+        events.add_signal_handler(number, signalled.set)
         try:
             async with Queue("jobs", url=url) as queue:
                 await Consumer(queue, nothing).drain()
             os.kill(os.getpid(), number)
-            await told.wait()
+            await signalled.wait()
         finally:
             assert events.remove_signal_handler(number)
 
@@ -403,17 +403,17 @@ def test_signal_handlers_of_the_application_are_kept(run: Run, url: str, number:
 @on_both_loops
 def test_signal_handler_set_during_a_run_stays(run: Run, url: str):
     async def main() -> None:
-        events, told = asyncio.get_running_loop(), asyncio.Event()
+        events, signalled = asyncio.get_running_loop(), asyncio.Event()
         async with Queue("jobs", url=url) as queue:
 
             async def handle(_: Message) -> None:
-                events.add_signal_handler(signal.SIGTERM, told.set)
+                events.add_signal_handler(signal.SIGTERM, signalled.set)
 
             await queue.send("x")
             await Consumer(queue, handle).drain()
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-            await told.wait()
+            await signalled.wait()
         finally:
             assert events.remove_signal_handler(signal.SIGTERM)
 

@@ -31,7 +31,7 @@ async def live(url: str, shards: int) -> None:
 
         async def handle(message: Message) -> Any:
             if message.payload == "reject":
-                raise Reject("told to")
+                raise Reject("asked to")
             return message.payload != "fail"
 
         consumer = Consumer(queue, handle)

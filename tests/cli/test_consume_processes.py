@@ -124,14 +124,14 @@ def test_modules_in_the_folder_do_not_hide_pythons_own(start: Start, queue: Queu
 
 @pytest.mark.full
 def test_ctrl_c_during_the_start_ends_the_processes_without_a_traceback(start: Start, tmp_path: Path):
-    told = tmp_path / "told"
-    with told.open("w") as log:
+    logged = tmp_path / "log"
+    with logged.open("w") as log:
         words = ["consume", "emails", "--exec", "true", "--processes", "3"]
         consumer = start(*words, stderr=log, start_new_session=True)
-    assert eventually(lambda: told.read_text().count("consumer process started") == 3)
+    assert eventually(lambda: logged.read_text().count("consumer process started") == 3)
     os.killpg(consumer.pid, signal.SIGINT)  # as a terminal does
     assert consumer.wait(120) == 0
-    assert "Traceback" not in told.read_text()
+    assert "Traceback" not in logged.read_text()
 
 
 @pytest.mark.full

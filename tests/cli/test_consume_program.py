@@ -166,8 +166,8 @@ def test_concurrency_limits_the_programs_that_run_at_once(invoke: Invoke, queue:
 def test_sigterm_lets_programs_finish_and_hands_back_the_rest(start: Start, queue: Queue, tmp_path: Path):
     for number in range(5):
         queue.send(number, id=f"m{number}")
-    until_told = f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"
-    program = f"echo $DELAYQ_ID >> {tmp_path}/started; {until_told}; echo $DELAYQ_ID >> {tmp_path}/done"
+    until_released = f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"
+    program = f"echo $DELAYQ_ID >> {tmp_path}/started; {until_released}; echo $DELAYQ_ID >> {tmp_path}/done"
     consumer = start("consume", "emails", "--exec", program, "--concurrency", "2")
     assert eventually(lambda: (tmp_path / "started").exists() and len((tmp_path / "started").read_text().split()) == 2)
     lines = followed(consumer)

@@ -78,7 +78,7 @@ class Recycling:
     def times(self, text: str) -> int:
         return sum(text in line for line in list(self.log))
 
-    def has_told(self, text: str, times: int = 1) -> bool:
+    def has_logged(self, text: str, times: int = 1) -> bool:
         return eventually(lambda: self.times(text) >= times)
 
     def notes(self, name: str) -> list[tuple[str, int]]:
@@ -103,7 +103,7 @@ def recycling(start: Start, folder: Path) -> Begin:
 
     def begin(*words: str, consumers: int = 1) -> Recycling:
         consumer = Recycling(start, folder, *words)
-        assert consumer.has_told("consumer started", consumers)
+        assert consumer.has_logged("consumer started", consumers)
         return consumer
 
     return begin
@@ -123,7 +123,7 @@ def acked(queue: Queue, total: int) -> bool:
 def test_consumer_process_is_replaced_after_its_number_of_messages(recycling: Begin, queue: Queue, name: str):
     consumer = recycling(f"tasks:{name}", "--recycle-after", "5")
     send(queue, *range(6))
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     assert acked(queue, 6)
     first = consumer.pids()[0]
     assert eventually(lambda: ended(first))
@@ -159,7 +159,7 @@ def test_processes_of_a_supervisor_are_replaced_while_messages_come(recycling: B
 def test_consumer_process_that_has_grown_is_replaced(recycling: Begin, queue: Queue):
     consumer = recycling("tasks:emails", "--recycle-memory", "250MB")
     send(queue, "x", "grow")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     send(queue, "next")
     assert acked(queue, 3)
     assert [*Counter(consumer.pids()).values()] == [2, 1]
@@ -196,7 +196,7 @@ def test_no_message_waits_for_the_start_of_a_successor(recycling: Begin, queue: 
     assert acked(queue, 31)
     assert consumer.times("consumer process recycled") == 0
     (folder / "hold").unlink()
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     send(queue, "last")
     assert acked(queue, 32)
     pids = [pid for payload, pid in consumer.notes("handled") if payload != "last"]
@@ -210,7 +210,7 @@ def test_replaced_process_waits_for_its_handler_beyond_the_shutdown_timeout(
 ):
     consumer = recycling("tasks:emails", "--recycle-after", "1", "--shutdown-timeout", "0s", "-c", "2")
     send(queue, "slow", "quick")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     ((_, first),) = consumer.notes("slow")
     assert eventually(lambda: queue.stats().acked == 1)
     send(queue, "next")
@@ -231,7 +231,7 @@ def test_stop_waits_for_the_handler_of_a_replaced_process(recycling: Begin, queu
     consumer = recycling("tasks:emails", "--recycle-after", "1", "--shutdown-timeout", timeout, "-c", "2")
     queue.send("slow", id="slow")
     send(queue, "quick")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     consumer.process.send_signal(signal.SIGTERM)
     if goes:
         (folder / "go").touch()
@@ -262,7 +262,7 @@ def test_successor_takes_the_place_of_a_process_that_is_killed_meanwhile(recycli
     assert eventually(lambda: len(consumer.notes("starts")) == 2)
     first, second = consumer.pids("starts")
     os.kill(first, signal.SIGKILL)
-    assert consumer.has_told("consumer process died, restarting")
+    assert consumer.has_logged("consumer process died, restarting")
     (folder / "hold").unlink()
     send(queue, "next")
     assert acked(queue, 2)
@@ -277,12 +277,12 @@ def test_replaced_process_that_is_killed_takes_its_programs_with_it(recycling: B
     (folder / "with-program").touch()
     consumer = recycling("tasks:emails", "--recycle-after", "1", "-c", "2")
     send(queue, "slow", "quick")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     ((_, first),) = consumer.notes("slow")
     programs = children(first)
     assert programs
     os.kill(first, signal.SIGKILL)
-    assert consumer.has_told("recycled consumer process died")
+    assert consumer.has_logged("recycled consumer process died")
     assert eventually(lambda: all(map(ended, programs)))
     send(queue, "next")
     assert acked(queue, 2)
@@ -295,7 +295,7 @@ def test_replaced_process_that_is_killed_takes_its_programs_with_it(recycling: B
 def test_killed_supervisor_leaves_nothing_running_during_a_renewal(recycling: Begin, queue: Queue):
     consumer = recycling("tasks:emails", "--recycle-after", "1", "-c", "2", "--shutdown-timeout", "500ms")
     send(queue, "slow", "quick")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     consumer.process.kill()
     assert eventually(lambda: all(map(ended, consumer.pids("starts"))))
     stats = queue.stats()
@@ -334,11 +334,11 @@ def test_process_goes_on_while_no_successor_can_start(recycling: Begin, queue: Q
     consumer = recycling("tasks:emails", "--recycle-after", "1")
     (folder / "broken").touch()
     send(queue, "x")
-    assert consumer.has_told("consumer process not recycled, retrying", 2)
+    assert consumer.has_logged("consumer process not recycled, retrying", 2)
     send(queue, "y")
     assert acked(queue, 2)
     (folder / "broken").unlink()
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     assert len(set(consumer.pids())) == 1
     assert consumer.times("died") + consumer.times("given up") == 0
     assert consumer.stop() == 0
@@ -357,13 +357,13 @@ def test_burst_ends_although_processes_are_replaced(delayq: Run, queue: Queue, f
 @pytest.mark.full
 def test_changed_file_restarts_processes_that_are_being_replaced(recycling: Begin, queue: Queue, folder: Path):
     consumer = recycling("tasks:emails", "--reload", "--recycle-after", "1", "-c", "2")
-    assert consumer.has_told("watching Python files")
+    assert consumer.has_logged("watching Python files")
     send(queue, "slow", "quick")
-    assert consumer.has_told("consumer process recycled")
+    assert consumer.has_logged("consumer process recycled")
     (folder / "other.py").touch()
-    assert consumer.has_told("restarting")
+    assert consumer.has_logged("restarting")
     (folder / "go").touch()
-    assert consumer.has_told("consumer process started", 2)
+    assert consumer.has_logged("consumer process started", 2)
     send(queue, "next")
     assert acked(queue, 3)
     assert queue.stats().delivered == 3

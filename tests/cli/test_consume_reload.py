@@ -63,7 +63,7 @@ class Reloading:
         self.log = followed(self.process)
         self.folder = folder
 
-    def has_told(self, text: str, times: int = 1) -> bool:
+    def has_logged(self, text: str, times: int = 1) -> bool:
         return eventually(lambda: sum(text in line for line in self.log) >= times)
 
     def pids(self) -> list[int]:
@@ -85,7 +85,7 @@ def reloading(start: Start, folder: Path) -> Callable[..., Reloading]:
 
     def begin(*words: str, consumers: int = 1) -> Reloading:
         consumer = Reloading(start, folder, *words)
-        assert consumer.has_told("consumer started", consumers)
+        assert consumer.has_logged("consumer started", consumers)
         return consumer
 
     return begin
@@ -100,7 +100,7 @@ def test_changed_file_restarts_the_consumer_and_ctrl_c_ends_it(reloading: Begin,
     assert eventually(lambda: queue.stats().acked == 1)
     (folder / "version.py").write_text(VERSION.replace("first", "other"))
     os.utime(folder / "version.py", (SECOND, SECOND))  # like a user who saves twice within a second
-    assert consumer.has_told("consumer started", 2)
+    assert consumer.has_logged("consumer started", 2)
     queue.send("two")
     assert eventually(lambda: queue.stats().acked == 2)
     assert [words[1:3] for words in consumer.handled()] == [["one", "first"], ["two", "other"]]
@@ -117,9 +117,9 @@ def test_running_messages_finish_and_others_are_handed_back(reloading: Begin, qu
     for number in range(20):
         queue.send(number)
     (folder / "version.py").write_text(VERSION.replace("first", "second"))
-    assert consumer.has_told("restarting changed=version.py")
+    assert consumer.has_logged("restarting changed=version.py")
     (folder / "go").touch()
-    assert consumer.has_told("consumer started", 2)
+    assert consumer.has_logged("consumer started", 2)
     queue.send("last")
     assert eventually(lambda: queue.stats().acked == 22)
     handled = consumer.handled()
@@ -137,11 +137,11 @@ def test_syntax_error_is_logged_until_the_file_is_fixed(processes: str, reloadin
     count = int(processes)
     consumer = reloading("tasks:emails", "--processes", processes, consumers=count)
     (folder / "version.py").write_text("VERSION = (\n")
-    assert consumer.has_told("delayq: cannot import 'tasks': SyntaxError: '(' was never closed (")
-    assert consumer.has_told("consumer ended, waiting for a change exit_code=2")
+    assert consumer.has_logged("delayq: cannot import 'tasks': SyntaxError: '(' was never closed (")
+    assert consumer.has_logged("consumer ended, waiting for a change exit_code=2")
     queue.send("waits")
     (folder / "version.py").write_text(VERSION.replace("first", "mended"))
-    assert consumer.has_told("consumer started", 2 * count)
+    assert consumer.has_logged("consumer started", 2 * count)
     assert eventually(lambda: queue.stats().acked == 1)
     assert [words[1:4] for words in consumer.handled()] == [["waits", "mended", "1"]]
     assert consumer.press_ctrl_c() == 0
@@ -151,7 +151,7 @@ def test_syntax_error_is_logged_until_the_file_is_fixed(processes: str, reloadin
 def test_ctrl_c_ends_it_while_it_waits_for_a_fix(start: Start, folder: Path):
     (folder / "tasks.py").write_text("1 / 0\n")
     consumer = Reloading(start, folder, "tasks:emails")
-    assert consumer.has_told("consumer ended, waiting for a change")
+    assert consumer.has_logged("consumer ended, waiting for a change")
     assert "ZeroDivisionError: division by zero" in "".join(consumer.log)
     assert consumer.press_ctrl_c() == 0
     assert "Traceback" not in "".join(consumer.log)
@@ -160,7 +160,7 @@ def test_ctrl_c_ends_it_while_it_waits_for_a_fix(start: Start, folder: Path):
 @pytest.mark.full
 def test_ctrl_c_during_the_start_ends_the_consumer_without_a_traceback(start: Start, folder: Path):
     consumer = Reloading(start, folder, "tasks:emails")
-    assert consumer.has_told("consumer process started")
+    assert consumer.has_logged("consumer process started")
     assert consumer.press_ctrl_c() == 0
     assert all(map(ended, consumer.pids()))
     assert "Traceback" not in "".join(consumer.log)
@@ -174,7 +174,7 @@ def test_second_ctrl_c_does_not_wait_for_running_messages_before_a_restart(
     queue.send("slow")
     assert eventually((folder / "started").exists)
     (folder / "version.py").write_text(VERSION.replace("first", "second"))
-    assert consumer.has_told("restarting")
+    assert consumer.has_logged("restarting")
     assert consumer.process.poll() is None
     assert eventually(lambda: _pressed(consumer))
     assert all(map(ended, consumer.pids()))
@@ -194,7 +194,7 @@ def test_several_targets_in_several_processes_restart_together(
 ):
     consumer = reloading("tasks:emails", "tasks:orders", "-p", "2", consumers=2)
     (folder / "version.py").write_text(VERSION.replace("first", "second"))
-    assert consumer.has_told("consumer started", 4)
+    assert consumer.has_logged("consumer started", 4)
     with Queue("orders", url=server.url) as orders:
         orders.send("payload")
         queue.send("payload")
@@ -218,7 +218,7 @@ def test_other_files_restart_nothing(reloading: Begin, folder: Path):
     for name in foreign:
         (folder / name).write_text("changed")
     (folder / "app" / "mail.py").write_text("changed")
-    assert consumer.has_told("consumer started", 2)
+    assert consumer.has_logged("consumer started", 2)
     assert {line.split()[-1] for line in consumer.log if "restarting" in line} == {"changed=app/mail.py"}
     assert consumer.press_ctrl_c() == 0
 
@@ -226,7 +226,7 @@ def test_other_files_restart_nothing(reloading: Begin, folder: Path):
 @pytest.mark.full
 def test_consumer_of_a_killed_reloader_ends(reloading: Begin):
     consumer = reloading("tasks:emails")
-    assert consumer.has_told("consumer process started")
+    assert consumer.has_logged("consumer process started")
     consumer.process.kill()
     assert eventually(lambda: all(map(ended, consumer.pids())))
 
@@ -234,7 +234,7 @@ def test_consumer_of_a_killed_reloader_ends(reloading: Begin):
 @pytest.mark.full
 def test_consumer_that_has_finished_restarts_on_the_next_change(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails", "--burst")
-    assert consumer.has_told("consumer ended, waiting for a change exit_code=0")
+    assert consumer.has_logged("consumer ended, waiting for a change exit_code=0")
     queue.send("payload")
     (folder / "version.py").touch()
     assert eventually(lambda: queue.stats().acked == 1)

@@ -214,8 +214,8 @@ REFUSED = [
 
 def test_conflicting_options_are_refused(invoke: Invoke, topic: Topic):
     offenders = []
-    for words, told in REFUSED:
+    for words, expected in REFUSED:
         result = invoke("consume", *words, "--burst")
-        if (result.exit_code, told in result.output) != (2, True) or topic._executor.client.keys("*orders*"):
+        if (result.exit_code, expected in result.output) != (2, True) or topic._executor.client.keys("*orders*"):
             offenders.append((words, result.exit_code, result.output))
     assert offenders == []

@@ -90,8 +90,8 @@ def test_interrupted_redrive_prints_how_to_continue(start: Start, invoke: Invoke
     process.send_signal(signal.SIGINT)
     said, trouble = process.communicate(timeout=120)
     assert (process.returncode, said) == (1, "")
-    told, bounds = next(line for line in trouble.splitlines() if line).split("continue with ")
-    assert told in {"requeued 1 message so far; ", "requeued 0 messages so far; "}  # before the reply was read
+    progress, bounds = next(line for line in trouble.splitlines() if line).split("continue with ")
+    assert progress in {"requeued 1 message so far; ", "requeued 0 messages so far; "}  # before the reply was read
     assert trouble.endswith("delayq: aborted\n")
     queue.receive()[0].reject("killed")  # the requeued message dies again, and so does a new one
     kill(queue)

@@ -43,7 +43,7 @@ def test_demo_in_a_pipe_prints_its_events_and_leaves_nothing_behind(
     said, trouble = demo.communicate(timeout=PATIENCE)
     assert (demo.returncode, trouble) == (0, "")
     assert_ends_in_its_summary(said)
-    assert_story_is_told(said)
+    assert_story_is_printed(said)
     assert list(scratch.iterdir()) == []
 
 
@@ -59,8 +59,8 @@ def test_demo_on_a_terminal_and_on_a_server(
     shown = read_all(control)
     elsewhere, _ = on_server.communicate(timeout=PATIENCE)
     assert (live.wait(), on_server.returncode) == (0, 0), shown
-    for told in (elsewhere, shown.replace("\r\n", "\n")):
-        assert_ends_in_its_summary(told)
+    for printed in (elsewhere, shown.replace("\r\n", "\n")):
+        assert_ends_in_its_summary(printed)
     assert_table_moves(shown)
     assert list(scratch.iterdir()) == []
     with server.client() as client:
@@ -83,13 +83,13 @@ def test_lines_of_several_threads_are_in_order_of_time(monkeypatch: pytest.Monke
     assert [line.split()[1] for line in lines] == ["first", "other"]
 
 
-def assert_ends_in_its_summary(told: str) -> None:
-    assert SUMMARY in told
-    assert re.search(r"lateness  half under \S+, all under \S+; none early\n", told)
-    assert told.endswith("doctor    healthy\n")
+def assert_ends_in_its_summary(printed: str) -> None:
+    assert SUMMARY in printed
+    assert re.search(r"lateness  half under \S+, all under \S+; none early\n", printed)
+    assert printed.endswith("doctor    healthy\n")
 
 
-def assert_story_is_told(said: str) -> None:
+def assert_story_is_printed(said: str) -> None:
     lines = said.splitlines()
     times = [float(match[1]) for line in lines if (match := re.match(r" *(\d+\.\d\d)s  ", line))]
     assert times == sorted(times)

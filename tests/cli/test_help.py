@@ -23,7 +23,7 @@ from delayq.model.extras import install
 from tests.cli.conftest import SECONDS, Invoke, Run
 from tests.harness.servers import RedisServer
 
-PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
+PIPELINE = ("schedule", "defer", "hydrate", "archive", "lag", "report", "drain", "restore", "redrive")
 PLANNED = {
     *(
         "demo",
@@ -42,6 +42,7 @@ PLANNED = {
     ),
     "result",
     "check",
+    "protocol",
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *(
         "dead list",
@@ -74,7 +75,7 @@ PLANNED = {
     *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue", "delete")),
     *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
 }
-SERVERLESS = {"init", "completion", "pipeline defer", "lake repair", "plan", "convert"}
+SERVERLESS = {"init", "completion", "protocol", "pipeline defer", "lake repair", "plan", "convert"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
 RUN_ELSEWHERE |= {"result"}  # in test_result.py, beside a consumer
 RUN_ELSEWHERE |= {"convert"}  # in test_convert.py

@@ -37,8 +37,8 @@ def sh(script: str, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def printed_commands(told: str) -> list[str]:
-    return [line.strip() for line in told.partition("\nRun it")[2].splitlines()[1:]]
+def printed_commands(printed: str) -> list[str]:
+    return [line.strip() for line in printed.partition("\nRun it")[2].splitlines()[1:]]
 
 
 @pytest.mark.parametrize("words", ["", pytest.param("'my shop'/mails", marks=pytest.mark.full)])

@@ -66,10 +66,10 @@ def test_failure_prints_the_traceback_and_exits_with_1(invoke: Invoke, queue: Qu
 
 def test_message_without_a_result_is_named(invoke: Invoke, queue: Queue):
     queue.send("plain", id="b")
-    for name, told in (("b", "message b keeps no result"), ("nobody", "no result of message nobody is kept")):
+    for name, expected in (("b", "message b keeps no result"), ("nobody", "no result of message nobody is kept")):
         done = invoke("result", "emails", name)
         assert (done.exit_code, done.stdout) == (1, "")
-        assert told in done.stderr
+        assert expected in done.stderr
 
 
 def test_example_runs_beside_a_consumer(invoke: Invoke, start: Start, tmp_path: Path):
@@ -82,13 +82,13 @@ def test_example_runs_beside_a_consumer(invoke: Invoke, start: Start, tmp_path: 
 
 
 def test_results_need_a_task_and_a_valid_time(invoke: Invoke):
-    for words, told in (
+    for words, expected in (
         (["--results", "1h"], "--task"),
         (["--results", "0", "--task", "price"], "not between 0.001 s and 366 days"),
         (["--results", "367d", "--task", "price"], "not between 0.001 s and 366 days"),
     ):
         done = invoke("send", "emails", "{}", *words)
-        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+        assert (done.exit_code, expected in done.stderr) == (2, True), done.stderr
 
 
 def test_line_of_a_file_may_keep_a_result(invoke: Invoke, queue: Queue, write: Write):

@@ -110,12 +110,12 @@ def test_malformed_line_is_named_and_the_lines_before_it_are_sent(
 
 
 def test_malformed_line_of_a_stream_is_the_one_to_continue_with(invoke: Invoke, queue: Queue):
-    for lines, told in (
+    for lines, expected in (
         {'{"payload": 1}\n\n{\n': "1 message sent before that; continue with line 2", "{\n": "nothing was sent"}
     ).items():
         result = invoke("send", "emails", "--file", "-", input=lines)
         assert result.exit_code == 2
-        assert result.stderr.endswith(f"; {told}\n")
+        assert result.stderr.endswith(f"; {expected}\n")
     assert numbers(queue) == [1]
 
 

@@ -295,9 +295,9 @@ def test_dead_letters_are_listed_with_their_reason(invoke: Invoke, queue: Queue)
     line = invoke("dead", "list", "emails").stdout.splitlines()[1]
     assert line.startswith("order-1")
     assert "bad address: 550 unknown user" in line
-    (told,) = [json.loads(line) for line in invoke("dead", "list", "emails", "--json").stdout.splitlines()]
-    assert (told["reason"], told["error"], told["attempts"]) == ("bad address", "550 unknown user", 1)
-    assert json.loads(invoke("dead", "show", "emails", "order-1", "--json").stdout) == told
+    (letter,) = [json.loads(line) for line in invoke("dead", "list", "emails", "--json").stdout.splitlines()]
+    assert (letter["reason"], letter["error"], letter["attempts"]) == ("bad address", "550 unknown user", 1)
+    assert json.loads(invoke("dead", "show", "emails", "order-1", "--json").stdout) == letter
 
 
 def test_dead_show_refuses_a_living_message(invoke: Invoke, queue: Queue):

@@ -59,8 +59,8 @@ def test_troubles_cover_the_last_minutes_not_the_last_reading():
     first, before, now = (seen(at, sent=2, died=died, dead=died) for at, died in ((1, 0), (98, 2), (100, 2)))
     assert [each.code for each in pulse(before, now, first).troubles] == ["dead-growing"]
     sampled = Snapshot(now.stats, [], samples=[Sample(from_ms(60_000), seen(70, died=1).stats)])
-    (told,) = pulse(before, sampled, before).troubles
-    assert told.text == "1 message died within the last 30s; 2 are dead now."
+    (trouble,) = pulse(before, sampled, before).troubles
+    assert trouble.text == "1 message died within the last 30s; 2 are dead now."
 
 
 def test_least_important_columns_are_dropped_first():

@@ -248,8 +248,8 @@ def test_progress_is_reported(queue: Queue):
 def test_interrupted_redrive_loses_nothing(queue: Queue):
     die_many(queue, [str(number) for number in range(MANY)])
 
-    def interrupt(told: Redriven) -> None:
-        if told.moved >= MAX_MOVED / 2:
+    def interrupt(progress: Redriven) -> None:
+        if progress.moved >= MAX_MOVED / 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -249,7 +249,7 @@ def test_redriven_message_is_waited_for_again(queue: Queue, drain: Drain):
     assert result(queue, sent) == 5
 
 
-def test_death_is_told_even_after_the_dead_letter_was_purged(queue: Queue, drain: Drain):
+def test_death_is_reported_even_after_the_dead_letter_was_purged(queue: Queue, drain: Drain):
     sent = having(queue, task(queue, fail, results=HOUR), max_retries=0).send("x")
     drain(queue, None)
     queue.dead.purge()

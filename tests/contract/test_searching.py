@@ -175,7 +175,7 @@ def test_named_messages_are_found_in_their_state_only(stocked: Queue):
     assert (seen.matched, seen.looked_at, len(seen.messages)) == (2, 4, 1)
 
 
-def test_purge_in_steps_deletes_no_more_than_it_was_told(stocked: Queue):
+def test_purge_in_steps_deletes_no_more_than_it_was_asked_to(stocked: Queue):
     total, last_ms = stocked.execute(extent, "pending")
     assert last_ms is not None
     assert (total, from_ms(last_ms)) == (21, stocked.peek("pending", 100)[-1].due_at)

@@ -1,4 +1,4 @@
-"""The backend for Django's tasks: on each version of Django, and on each database."""
+"""A site with the backend: its commands and its consumers as processes, and its dashboard on web servers."""
 
 from __future__ import annotations
 
@@ -9,77 +9,78 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.harness.django_sites import NO_PYTHON, SITE, DjangoSite, framework_tests, postgresql, python
+from tests.conftest import SharedServer
+from tests.harness.django_sites import SITE, DjangoSite
 from tests.harness.servers import RedisServer
 
 pytestmark = [pytest.mark.full, pytest.mark.same_on_all_servers]
 
-Sites = Callable[..., DjangoSite]
-NEWEST = "6.1"
+
+@pytest.fixture(scope="module")
+def site_of_module(
+    tmp_path_factory: pytest.TempPathFactory, shared_server: SharedServer, default_version: str
+) -> Iterator[DjangoSite]:
+    made = DjangoSite("6.1", tmp_path_factory.mktemp("site"), shared_server(default_version).url)
+    with contextlib.closing(made):
+        made.manage("migrate", "--verbosity", "0")
+        yield made
 
 
 @pytest.fixture
-def sites(tmp_path: Path, redis_server: RedisServer) -> Sites:
-    """``sites(version, postgresql)``: a site with its own databases."""
-    return lambda version=NEWEST, socket=None: DjangoSite(version, tmp_path, redis_server.url, socket)
+def site(site_of_module: DjangoSite, redis_server: RedisServer) -> DjangoSite:  # noqa: ARG001  # which is emptied
+    """A site with its databases and without messages."""
+    return site_of_module
 
 
-@pytest.fixture(scope="module")
-def postgresql_socket() -> Iterator[Path]:
-    with postgresql() as socket:
-        yield socket
+def enqueued(site: DjangoSite, *calls: str) -> list[str]:
+    """Return the ids of calls, such as ``add.enqueue(1)`` of the site's tasks."""
+    lines = [f"print({each}.id)" for each in calls]
+    said = site.shell("\n".join(["from shop.tasks import *", "queue = add.get_backend().queue('default')", *lines]))
+    return said.split()[-len(calls) :]
 
 
-def test_python_for_django_is_there():
-    """It fails where there is none: these tests are never skipped."""
-    assert python(), NO_PYTHON
+NOTED = """
+from shop.framework import signals
 
+def note(task_result, **_):
+    print(task_result.id, task_result.status, flush=True)
 
-@pytest.mark.parametrize("version", ["6.1", "6.0", "5.2"])
-def test_backend_on_sqlite(sites: Sites, version: str):
-    assert_passed(sites(version).manage("test", "shop"))
-
-
-def test_backend_on_postgresql(sites: Sites, postgresql_socket: Path):
-    assert_passed(sites(NEWEST, postgresql_socket).manage("test", "shop"))
-
-
-def test_tests_of_django_itself(sites: Sites):
-    site = sites()
-    site.env["PYTHONPATH"] = str(framework_tests())
-    assert_passed(site.manage("test", "framework"))
-
-
-def assert_passed(output: str) -> None:
-    """Check that tests have run, and that all have passed."""
-    ran = re.search(r"^Ran (\d+) tests? in", output, re.MULTILINE)
-    assert int(ran[1] if ran else 0) > 20, output
-    assert re.search(r"^OK\b", output, re.MULTILINE), output
-
-
-ENQUEUE = "from shop import tasks\nprint({}.enqueue({}).id)"
+signals.task_finished.connect(note)
+"""
+"""It tells which tasks have finished, in the process of the consumer."""
 
 
 @pytest.mark.parametrize("options", [[], ["--processes", "2"], ["--pool", "process"]], ids=" ".join)
-def test_command_consumes_the_queues_of_the_settings(sites: Sites, options: list[str]):
-    site = sites()
-    site.manage("migrate", "--verbosity", "0")
-    first = site.shell(ENQUEUE.format("tasks.add", "1, c=5")).split()[-1]
-    second = site.shell(ENQUEUE.format("tasks.mail", "'me'")).split()[-1]
-    for names in [["default"], ["emails"]] if options else [[]]:
-        site.manage("delayq", "consume", *names, "--burst", *options)
-    assert json.loads(site.manage("delayq", "result", "default", first).splitlines()[-1]) == [1, 1, [], 5, {}]
-    assert json.loads(site.manage("delayq", "result", "emails", second).splitlines()[-1]) == "me 0"
+def test_command_consumes_the_queues_of_the_settings(site: DjangoSite, options: list[str]):
+    """In each of its processes, also if not all that they import is in the folder of manage.py."""
+    add, mail = enqueued(site, "add.enqueue(1, c=5)", "mail.using(queue_name='default').enqueue('me')")
+    [other] = enqueued(site, "mail.enqueue('you')")
+    names = ["default"] if options else []
+    site.manage("delayq", "consume", *names, "--burst", *options, "--pythonpath", str(site.folder))
+    result = partial(site.manage, "delayq", "result")
+    assert json.loads(result("default", add).splitlines()[-1]) == [1, 1, [], 5, {}]
+    assert json.loads(result("default", mail).splitlines()[-1]) == "me 0"
+    if not options:
+        assert json.loads(result("emails", other).splitlines()[-1]) == "you 0"
 
 
-def test_commands_use_the_settings(sites: Sites):
-    site = sites()
-    one = site.shell(ENQUEUE.format("tasks.add", "1")).split()[-1]
+def test_signal_tells_of_tasks_whose_process_was_ended(site: DjangoSite):
+    """Such as by the system or for their time; the signal comes from the consumer."""
+    late = "queue.send({'args': ['/nowhere']}, task='shop.tasks.wait', timeout=0.1, results=60, max_retries=0)"
+    died, timed_out = enqueued(site, "die.enqueue()", late)
+    command = "call_command('delayq', 'consume', 'default', '--burst', '--pool', 'process', '--concurrency', '1')"
+    said = site.shell(f"{NOTED}\nfrom django.core.management import call_command\n{command}")
+    assert {f"{died} FAILED", f"{timed_out} FAILED"} <= set(said.splitlines())
+
+
+def test_commands_use_the_settings(site: DjangoSite):
+    [one] = enqueued(site, "add.enqueue(1)")
     assert "default" in site.manage("delayq", "stats")
     assert "no consumer" in site.manage("delayq", "why", "default", one)
     assert "'nope' is not in QUEUES" in site.manage("delayq", "consume", "nope", code=2)
@@ -91,19 +92,17 @@ def test_commands_use_the_settings(sites: Sites):
     assert "no issues" in site.manage("check")
 
 
-def test_consumer_stops_in_good_order(sites: Sites):
-    site = sites()
-    site.manage("migrate", "--verbosity", "0")
-    task = site.shell(ENQUEUE.format("tasks.wait", "10")).split()[-1]
-    command = [site.python, str(SITE / "manage.py"), "delayq", "consume", "--log-format", "json"]
-    with (site.folder / "log").open("w") as log:
-        consumer = subprocess.Popen(command, env=site.env, cwd=site.folder, stderr=log)
+def test_consumer_stops_in_good_order(site: DjangoSite):
+    go, log = site.folder / "go", site.folder / "log"
+    [task] = enqueued(site, f"wait.enqueue({str(go)!r})")
+    consumer = site.start("delayq", "consume", "--log-format", "json", log=log)
     try:
         until(lambda: json.loads(site.manage("delayq", "show", "default", task, "--json"))["state"] == "unack")
     finally:
-        consumer.send_signal(signal.SIGTERM)
+        consumer.send_signal(signal.SIGTERM)  # while the task runs
+        go.touch()
         code = consumer.wait(60)
-    assert code == 0, (site.folder / "log").read_text()
+    assert code == 0, log.read_text()
     assert int(site.manage("delayq", "result", "default", task)) == consumer.pid
 
 
@@ -133,38 +132,50 @@ SERVERS = {
 }
 
 
-@pytest.fixture(params=["asgi", "wsgi"])
-def served(request: pytest.FixtureRequest, sites: Sites) -> Iterator[tuple[DjangoSite, str, dict[str, httpx.Client]]]:
-    """The site, how it is served, and a client of each user: "" has not logged in."""
-    site = sites()
-    site.manage("migrate", "--verbosity", "0")
-    keys = site.shell(LOGIN).split()[-2:]
-    socket = site.folder / "s"
+@pytest.fixture(scope="module")
+def session_keys(site_of_module: DjangoSite) -> dict[str, str]:
+    """The key of each user's session: "" has not logged in."""
+    return dict(zip(("", "boss", "joe"), ("", *site_of_module.shell(LOGIN).split()[-2:]), strict=True))
+
+
+@pytest.fixture(scope="module", params=["asgi", "wsgi"])
+def web_server(
+    request: pytest.FixtureRequest, site_of_module: DjangoSite, shared_server: SharedServer, default_version: str
+) -> Iterator[tuple[str, Path]]:
+    """How the site is served, and the socket. Two tasks wait: a dashboard looks for new queues once a minute."""
+    shared_server(default_version).flush()
+    enqueued(site_of_module, "add.using(queue_name='a.b/c').enqueue(1, secret='swordfish')", "add.enqueue(1)")
+    socket = site_of_module.folder / request.param
     address = str(socket) if request.param == "asgi" else f"unix:{socket}"
-    command = [site.python, *SERVERS[request.param], address]
+    command = [site_of_module.python, *SERVERS[request.param], address]
     with contextlib.ExitStack() as stack:
-        server = subprocess.Popen(command, cwd=SITE, env=site.env)
+        server = subprocess.Popen(command, cwd=SITE, env=site_of_module.env)
         stack.callback(server.wait, 30)
         stack.callback(server.terminate)
         until(socket.exists)
-        clients = {}
-        for name, key in zip(("", "boss", "joe"), ("", *keys), strict=True):
-            transport = httpx.HTTPTransport(uds=str(socket), retries=5)
+        yield request.param, socket
+
+
+@pytest.fixture
+def clients(web_server: tuple[str, Path], session_keys: dict[str, str]) -> Iterator[dict[str, httpx.Client]]:
+    """A client of each user."""
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for name, key in session_keys.items():
+            transport = httpx.HTTPTransport(uds=str(web_server[1]), retries=5)
             cookies = {"sessionid": key} if key else {}
             client = httpx.Client(transport=transport, base_url="http://site", cookies=cookies, timeout=30)
-            clients[name] = stack.enter_context(client)
-        yield site, request.param, clients
+            made[name] = stack.enter_context(client)
+        yield made
 
 
-def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, dict[str, httpx.Client]]):
-    site, kind, clients = served
+def test_dashboard_is_behind_the_login_of_staff(web_server: tuple[str, Path], clients: dict[str, httpx.Client]):
     anonymous = clients[""].get("/a/queues/")
     assert (anonymous.status_code, anonymous.headers["location"]) == (302, "/admin/login/?next=/a/queues/")
     assert clients[""].get("/a/queues/api/v1/servers").status_code == 401
     assert clients[""].post("/a/queues/").status_code == 401
     assert clients["joe"].get("/a/queues/").status_code == 403
 
-    task = site.shell(ENQUEUE.format("tasks.add.using(queue_name='a.b/c')", "1, secret='swordfish'")).split()[-1]
     boss = clients["boss"]
     overview = boss.get("/a/queues/")
     assert overview.status_code == 200
@@ -177,7 +188,7 @@ def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, d
     message = re.search(r'href="([^"?]+/messages/[^"?]+)"', boss.get(f"{queue}/messages").text)
     assert message is not None
     shown = boss.get(message[1]).text
-    assert task in shown
+    assert "a.b/c:" in shown
     assert "secret" in shown
     assert "swordfish" not in shown
 
@@ -185,7 +196,7 @@ def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, d
     stream = re.search(r'data-stream="([^"]+)"', page.text)
     assert stream is not None
     path = stream[1].replace("&amp;", "&")
-    if kind == "wsgi":
+    if web_server[0] == "wsgi":
         refused = boss.get(path)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "3600")
     else:
@@ -194,9 +205,7 @@ def test_dashboard_is_behind_the_login_of_staff(served: tuple[DjangoSite, str, d
             assert next(answer.iter_text()).startswith(("data:", "event:"))
 
 
-def test_dashboard_acts_for_staff(served: tuple[DjangoSite, str, dict[str, httpx.Client]]):
-    site, _, clients = served
-    site.shell(ENQUEUE.format("tasks.add", "1"))
+def test_dashboard_acts_for_staff(site_of_module: DjangoSite, clients: dict[str, httpx.Client]):
     boss = clients["boss"]
     [queue] = set(re.findall(r'href="([^"]+/queues/default)"', boss.get("/a/queues/").text))
     page = boss.get(queue).text
@@ -206,4 +215,4 @@ def test_dashboard_acts_for_staff(served: tuple[DjangoSite, str, dict[str, httpx
     assert boss.post(f"{queue}/pause", data={"csrf": "wrong"}, headers=headers).status_code == 403
     answer = boss.post(f"{queue}/pause", data={"csrf": token[1]}, headers=headers)
     assert answer.status_code == 303, answer.text
-    assert "paused" in site.manage("delayq", "stats", "default")
+    assert "paused" in site_of_module.manage("delayq", "stats", "default")

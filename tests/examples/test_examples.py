@@ -222,13 +222,14 @@ def test_every_example_is_run_by_a_test():
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".sh"}}
     by_others = {path for path in there if path.startswith("django_site/")}  # tests/django/test_example.py
+    by_others |= {"fastapi_app.py", "flask_app.py"}  # test_web_applications.py
     assert there - by_others == run
 
 
 def test_announced_slots_are_those_that_are_handled(run: Run):
     printed = run("reports.py", "--slots", "4")
-    _, told, handled = re.split(r"^(?:the next|handled:).*\n", printed, flags=re.MULTILINE)
-    slots = told.splitlines()
+    _, listed, handled = re.split(r"^(?:the next|handled:).*\n", printed, flags=re.MULTILINE)
+    slots = listed.splitlines()
     assert len(slots) == 4
     assert {slot.split()[1] for slot in slots} >= {"short", "tally"}  # and the nightly one, when it is night
     assert [slot for slot in slots if f"{slot}: " not in handled] == []

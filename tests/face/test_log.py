@@ -43,8 +43,8 @@ def test_line_is_a_record_of_the_standard_library_with_its_fields(caplog: pytest
 
 def test_configured_structlog_gets_the_lines(caplog: pytest.LogCaptureFixture):
     with structlog.testing.capture_logs() as lines:
-        log.warning("told", queue="jobs")
-    assert lines == [{"event": "told", "queue": "jobs", "log_level": "warning"}]
+        log.warning("noticed", queue="jobs")
+    assert lines == [{"event": "noticed", "queue": "jobs", "log_level": "warning"}]
     assert caplog.records == []
 
 
@@ -54,7 +54,7 @@ def test_configured_structlog_gets_the_lines(caplog: pytest.LogCaptureFixture):
 def test_lines_on_a_terminal_are_coloured_unless_disabled(setting: dict[str, str], is_coloured: bool):
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
-    program = f"{WAYS['command']}; log.info('told')"
+    program = f"{WAYS['command']}; log.info('noticed')"
     subprocess.run([sys.executable, "-c", program], stderr=theirs, env=environment | setting, check=True)
     os.close(theirs)
     assert (b"\x1b[" in os.read(ours, 1000)) is is_coloured

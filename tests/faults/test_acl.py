@@ -319,10 +319,10 @@ def test_drain_ends_with_the_error_if_a_right_is_missing(right: str, server: Red
             try:
                 Consumer(mine, lambda _: None, shutdown_timeout=0.1).drain()
             except LoginRefused as error:
-                told = str(error)
+                text = str(error)
             else:
-                told = ""
-        assert "grant this user" in told or root.stats().acked == 1  # some rights are not needed here
+                text = ""
+        assert "grant this user" in text or root.stats().acked == 1  # some rights are not needed here
 
 
 def is_whole(root: Queue) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from delayq import Message, Queue
 from delayq.dead_letters import DeadLetters
 from delayq.errors import ServerNotReady
-from delayq.model.elsewhere import ForeignWord
+from delayq.model.other_libraries import ForeignWord
 from tests.harness.cutting.operations import OPERATIONS, Operation, counts
 from tests.harness.cutting.stage import At, Played, Road, Stage, by_client, by_cluster, by_url, by_url_with_shards, say
 from tests.harness.proxy import WAYS, Cut, Proxy

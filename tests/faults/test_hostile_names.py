@@ -176,8 +176,8 @@ def contents(admin: Any) -> dict[bytes, bytes]:
     for key in keys:
         pipe.pttl(key).dump(key)
     replies = pipe.execute()
-    told = zip(keys, replies[::2], replies[1::2], strict=True)
-    return {key: dumped for key, ttl, dumped in told if ttl == -1}
+    dumps = zip(keys, replies[::2], replies[1::2], strict=True)
+    return {key: dumped for key, ttl, dumped in dumps if ttl == -1}
 
 
 def test_invalid_name_never_reaches_the_server(redis_server: RedisServer) -> None:

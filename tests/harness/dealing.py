@@ -15,7 +15,8 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """Deals out tests one by one, except that all tests of the Spark session go first, to a single process.
 
     So there is only one session, which takes seconds to start and to warm up. The same applies to the tests in a
-    browser and on a Spark cluster. xdist's own groups do not help: it writes them where pytest 9.2 no longer looks.
+    browser, on a Spark cluster and on a site of Django. xdist's own groups do not help: it writes them where pytest 9.2
+    no longer looks.
     """
 
     def schedule(self) -> None:
@@ -47,6 +48,8 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
             return "browser"
         if path == "tests/spark/test_clusters.py":
             return "cluster"
+        if path == "tests/django/test_site.py":
+            return "site"
         return "spark" if path.startswith("tests/spark/") and asks_for_spark(path) else nodeid
 
 

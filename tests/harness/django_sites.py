@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -19,8 +20,9 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from tests.harness.tree import ROOT, pyproject
 
@@ -123,7 +125,7 @@ def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path | None = No
 
 
 class DjangoSite:
-    """The site of the tests with its own databases, and queues with a prefix of their own.
+    """The site of the tests with its own databases, and queues with a prefix of their own. Close it.
 
     Args:
         version: of Django.
@@ -145,14 +147,47 @@ class DjangoSite:
         self.folder = folder
 
     def manage(self, *words: str, code: int = 0) -> str:
-        """Return the output of manage.py, started in another folder, as a service manager does."""
-        return run(self.python, str(SITE / "manage.py"), *words, env=self.env, cwd=self.folder, code=code)
+        """Return the output of manage.py, run in another folder, as a service manager does."""
+        return self._asked({"words": words}, code)
+
+    def run(self, *words: str) -> str:
+        """Return the output of manage.py as a process of its own."""
+        return run(self.python, str(SITE / "manage.py"), *words, env=self.env, cwd=self.folder)
 
     def shell(self, lines: str) -> str:
         """Return the output of lines of Python within the site."""
-        imports = "import django\ndjango.setup()\n"
-        env = {**self.env, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(SITE)}
-        return run(self.python, "-c", imports + lines, env=env, cwd=self.folder)
+        return self._asked({"code": lines}, 0)
+
+    def start(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start manage.py as a process of its own, which writes to a log."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                [self.python, str(SITE / "manage.py"), *words], env=self.env, cwd=self.folder, stderr=file
+            )
+
+    def close(self) -> None:
+        """End the process that runs the requests."""
+        if "_resident" in vars(self):
+            with self._resident:
+                self._resident.kill()
+
+    @cached_property
+    def _resident(self) -> subprocess.Popen[str]:
+        command = [self.python, str(SITE / "resident.py")]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.env, cwd=self.folder, stdin=pipe, stdout=pipe, text=True)
+
+    def _asked(self, request: dict[str, Any], code: int) -> str:
+        output = self.folder / "output"
+        asked, answers = self._resident.stdin, self._resident.stdout
+        assert asked is not None
+        assert answers is not None
+        asked.write(json.dumps({**request, "output": str(output)}) + "\n")
+        asked.flush()
+        ended = answers.readline()
+        said = output.read_text()
+        assert int(ended) == code, f"{request} ended with {ended}:\n{said[-8000:]}"
+        return said
 
 
 POSTGRESQL = ("/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/local/pgsql/bin")
@@ -169,7 +204,7 @@ def postgresql_programs() -> Path:
 
 @contextmanager
 def postgresql() -> Iterator[Path]:
-    """Run PostgreSQL with the databases ``site`` and ``other``; the result is the folder of its socket."""
+    """Run PostgreSQL; the result is the folder of its socket."""
     programs = postgresql_programs()
     folder = Path(tempfile.mkdtemp(prefix="dqpg"))  # a socket's path is short, and another user may enter it
     as_user: list[str] = []
@@ -183,6 +218,7 @@ def postgresql() -> Iterator[Path]:
         initdb = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"]
         run(*as_user, *initdb, env=env, cwd=folder)
         options = ["-D", str(data), "-k", str(folder), "-c", "listen_addresses=", "-c", "fsync=off"]
+        options += ["-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "shared_buffers=16MB"]
         command = [*as_user, str(programs / "postgres"), *options]
         server = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder)
         stack.callback(server.wait, 30)
@@ -192,6 +228,4 @@ def postgresql() -> Iterator[Path]:
             assert server.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end
             time.sleep(0.1)
-        for name in ("site", "other"):
-            run(str(programs / "createdb"), "-h", str(folder), "-U", "postgres", name, env=env)
         yield folder

@@ -140,8 +140,8 @@ def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
     found: dict[str, list[Case]] = {}
     for case in ET.parse(copy / "report.xml").iter("testcase"):
         test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
-        told = next((each for each in case if each.tag in {"failure", "error", "skipped"}), None)
-        outcome = Case("passed", "") if told is None else Case(told.tag, told.get("message", ""))
+        trouble = next((each for each in case if each.tag in {"failure", "error", "skipped"}), None)
+        outcome = Case("passed", "") if trouble is None else Case(trouble.tag, trouble.get("message", ""))
         found.setdefault(test, []).append(outcome)
     assert found.pop(f"{COPIED}::test_everything_is_imported_from_the_copy") == [("passed", "")], done.stdout
     return found

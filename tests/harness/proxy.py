@@ -189,7 +189,7 @@ class _Link:
         self.server = server
         self._proxy = proxy
         self._asked = hiredis.Reader()
-        self._told = hiredis.Reader()
+        self._replies = hiredis.Reader()
         self._commands: deque[list[bytes]] = deque()  # waiting for the reply to the one before
         self._runs = False
         self._cut: Cut | None = None
@@ -206,8 +206,8 @@ class _Link:
     def answer(self, data: bytes) -> None:
         """Read what the server sent: the reply to the single command that it has."""
         self._reply += data
-        self._told.feed(data)
-        if self._told.gets() is False:
+        self._replies.feed(data)
+        if self._replies.gets() is False:
             return
         reply, self._reply, self._runs = self._reply, b"", False
         if self._cut is None:

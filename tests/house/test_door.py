@@ -47,6 +47,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.cron_file": {
         "delayq.operations.schedules": "compares schedules before it stores them, and finds those that are unreadable",
     },
+    "delayq.cli.protocol": {
+        "delayq.protocol.script.script": "prints the text of a script for other languages",
+    },
     "delayq.cli.queue": {
         "delayq.operations.manage": "removes a queue, which programs do not do",
     },
@@ -167,7 +170,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.web.pages.message": {
         "delayq.operations.results": "the result of this very message, if the login may read results",
     },
-    "delayq.web.pages.queue_limits": {
+    "delayq.web.pages.queue": {
         "delayq.operations.limit_use.MOST_KEYS": "with limit_use",
         "delayq.operations.limit_use.limit_use": "figures of one page alone",
     },

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,12 +21,16 @@ from delayq.lake.layout import DeferredRow, Loaded
 from delayq.lake.load import LoadTask
 from delayq.lake.queue_folder import QueueFolder
 from delayq.operations.encode import encode_one
+from tests.harness.lake import hydrate_and_die
 from tests.harness.lake.hydrate_and_die import DIED
 from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.harness.servers import RedisServer
-from tests.harness.tree import ROOT
 
 HOURS, EACH = 3, 10
+
+# Its processes have imported everything already, which takes a second each time.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([hydrate_and_die.__name__])
 
 
 @pytest.fixture
@@ -49,11 +52,12 @@ def fill(queue: Queue) -> set[str]:
     return {each.id for each in sent}
 
 
-def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int) -> int:
+def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int) -> int | None:
     """Load in a process that dies, and return its exit code."""
-    program = [sys.executable, "-m", "tests.harness.lake.hydrate_and_die"]
-    words = [server.url, str(lake), str(clock.ms), step, str(times)]
-    return subprocess.run([*program, *words], cwd=ROOT, timeout=250, check=False).returncode
+    process = FORKS.Process(target=hydrate_and_die.main, args=(server.url, lake, clock.ms, step, times))
+    process.start()
+    process.join(250)
+    return process.exitcode
 
 
 # Each pair is the step at which the load dies, and how often this step succeeds before.

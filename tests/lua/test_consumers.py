@@ -6,8 +6,8 @@ HOUR = 3_600_000
 
 
 def test_consumers_are_listed_with_when_they_were_last_seen_latest_first(queue):
-    queue.given(consumers={"a": NOW - 20_000, "b": NOW}, reports={"a": "told by a", "b": "told by b"})
-    assert queue.consumers() == (NOW, [("b", NOW, b"told by b"), ("a", NOW - 20_000, b"told by a")], 0)
+    queue.given(consumers={"a": NOW - 20_000, "b": NOW}, reports={"a": "report of a", "b": "report of b"})
+    assert queue.consumers() == (NOW, [("b", NOW, b"report of b"), ("a", NOW - 20_000, b"report of a")], 0)
 
 
 def test_queue_without_consumers_lists_none(queue):

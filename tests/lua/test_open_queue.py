@@ -41,9 +41,9 @@ def test_record_has_the_time_of_its_creation(queue):
 def test_opening_returns_the_configuration(queue, create):
     wanted = {"max_retries": 0, "backoff": "fixed:10s", "rate": 5, "period_ms": 1000}
     queue.configure(wanted)
-    told = Configuration(max_retries=0, backoff="fixed:10s", rate="5/s")
-    assert queue.open_queue(None, create).configuration == told  # also for a queue that is new
-    assert queue.open_queue(None, create).configuration == told
+    configured = Configuration(max_retries=0, backoff="fixed:10s", rate="5/s")
+    assert queue.open_queue(None, create).configuration == configured  # also for a queue that is new
+    assert queue.open_queue(None, create).configuration == configured
 
 
 @pytest.mark.same_on_all_servers

@@ -29,9 +29,9 @@ def test_sample_has_the_same_figures_as_stats(queue):
     for key in (queue.keys.samples_minute, queue.keys.samples_ten):
         ((at, text),) = queue.samples(key)
         assert at == AT
-        read, told = parse(text), queue.stats()
+        read, counted = parse(text), queue.stats()
         assert read is not None
-        assert read._replace(counters={}) == told._replace(counters={})
+        assert read._replace(counters={}) == counted._replace(counters={})
         assert {name: count for name, count in read.counters.items() if count} == {
             "sent": 4, "promoted": 3, "delivered": 3, "late:0": 3, "took:3": 2, "took:11": 1,
         }  # fmt: skip

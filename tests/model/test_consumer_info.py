@@ -86,7 +86,7 @@ def test_consumer_seen_within_half_a_minute_is_alive(unseen_ms: int, alive: bool
     assert info.is_alive is alive
 
 
-@pytest.mark.parametrize("document", [b"", b"told", b"[]", b"{}", b'{"host": 5}', b"\xff"])
+@pytest.mark.parametrize("document", [b"", b"text", b"[]", b"{}", b'{"host": 5}', b"\xff"])
 def test_document_of_another_program_is_not_a_consumer(document: bytes):
     assert consumer_info.read("me", NOW, NOW, document) is None
 

@@ -57,21 +57,21 @@ def delivery(
 
 def test_message_has_all_its_attributes():
     message = delivery("3.1.2.0", headers={"a": 1})
-    told = SimpleNamespace(**{name: getattr(message, name) for name in dir(message) if not name.startswith("_")})
-    assert (told.id, told.queue, told.payload, told.body, told.headers) == (
+    seen = SimpleNamespace(**{name: getattr(message, name) for name in dir(message) if not name.startswith("_")})
+    assert (seen.id, seen.queue, seen.payload, seen.body, seen.headers) == (
         "m1",
         "emails",
         {"to": "a"},
         b'{"to":"a"}',
         {"a": 1},
     )
-    assert (told.created_at, told.due_at, told.lease_until) == (
+    assert (seen.created_at, seen.due_at, seen.lease_until) == (
         from_ms(SENT),
         from_ms(DUE),
         from_ms(int(HANDED) + LEASE),
     )
-    assert (told.attempt, told.max_retries, told.receipt, told.settled) == (4, 2, "3.1.2.0-125", False)
-    assert told.lateness == pytest.approx(0.250125, abs=1e-6)
+    assert (seen.attempt, seen.max_retries, seen.receipt, seen.settled) == (4, 2, "3.1.2.0-125", False)
+    assert seen.lateness == pytest.approx(0.250125, abs=1e-6)
     assert repr(message) == "<Message m1 of emails, attempt 4>"
 
 

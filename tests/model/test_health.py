@@ -258,7 +258,7 @@ def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, i
 
 
 @pytest.mark.parametrize(
-    ("now", "is_told"),
+    ("now", "is_reported"),
     [
         ({"dead": 4}, True),
         ({"dead": 0, "requeued": 4}, False),
@@ -266,8 +266,8 @@ def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, i
         ({"dead": 0, "purged": 4}, False),
     ],
 )
-def test_dead_letters_grow_only_until_they_are_requeued_or_purged(now: dict[str, int], is_told: bool):
-    assert ("dead-growing" in texts_by_code(counted(died=4, **now), counted(AT - 30_000))) is is_told
+def test_dead_letters_grow_only_until_they_are_requeued_or_purged(now: dict[str, int], is_reported: bool):
+    assert ("dead-growing" in texts_by_code(counted(died=4, **now), counted(AT - 30_000))) is is_reported
 
 
 def test_critical_alerts_are_the_worst_troubles():

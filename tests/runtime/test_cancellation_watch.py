@@ -169,7 +169,7 @@ def test_async_handler_that_swallows_the_cancel_acks_and_one_that_turns_it_into_
             ends(queue, "a")
 
 
-def test_plain_handler_beside_async_ones_is_told_and_not_abandoned(queue: Queue, redis_server: RedisServer) -> None:
+def test_plain_handler_beside_async_ones_is_notified_and_not_abandoned(queue: Queue, redis_server: RedisServer) -> None:
     began, seen = threading.Event(), threading.Event()
 
     async def unused(_: aio.Message) -> None: ...

@@ -245,9 +245,9 @@ def test_confirmed_messages_survive_a_killed_server(start_server: StartServer, t
         for _ in range(3):
             before = len(confirmed)
             assert eventually(lambda: len(confirmed) > before + 100)  # noqa: B023  # used at once
-            told = len(errors)
+            failed = len(errors)
             server.kill()
-            assert eventually(lambda: len(errors) >= told + THREADS)  # noqa: B023
+            assert eventually(lambda: len(errors) >= failed + THREADS)  # noqa: B023
             server.start()
         before = len(confirmed)
         assert eventually(lambda: len(confirmed) > before + 100)
@@ -374,13 +374,13 @@ def test_thread_whose_send_shared_a_call_sees_only_its_own_refusal(
     assert first.result(120).created
     outcomes = {message_id: outcome(send) for message_id, send in rest.items()}
     assert len(gate.trips) <= 3
-    refused = {message_id: told for message_id, told in outcomes.items() if isinstance(told, QueueFull)}
+    refused = {message_id: result for message_id, result in outcomes.items() if isinstance(result, QueueFull)}
     assert len({id(each) for each in refused.values()}) == len(refused) == 13
-    for message_id, told in refused.items():
-        assert (told.ids, told.unsent, told.sent, told.max_length) == ([message_id], [0], [], 8)
-        assert "the message was not stored" in str(told)
-    stored = {message_id: told for message_id, told in outcomes.items() if message_id not in refused}
-    assert all(isinstance(told, SentMessage) and told.id == message_id for message_id, told in stored.items())
+    for message_id, result in refused.items():
+        assert (result.ids, result.unsent, result.sent, result.max_length) == ([message_id], [0], [], 8)
+        assert "the message was not stored" in str(result)
+    stored = {message_id: result for message_id, result in outcomes.items() if message_id not in refused}
+    assert all(isinstance(result, SentMessage) and result.id == message_id for message_id, result in stored.items())
     assert {info.id for info in plain.peek("pending")} == {"first", *stored}
 
 
@@ -391,8 +391,8 @@ def test_threads_of_several_clients_fill_a_queue_exactly(any_server: RedisServer
         with ThreadPoolExecutor(64) as pool:
             sends = {f"m{n}": pool.submit(queues[n % 3].send, n, id=f"m{n}") for n in range(256)}
             outcomes = {message_id: outcome(send) for message_id, send in sends.items()}
-        refused = {message_id for message_id, told in outcomes.items() if isinstance(told, QueueFull)}
-        stored = {message_id for message_id, told in outcomes.items() if isinstance(told, SentMessage)}
+        refused = {message_id for message_id, result in outcomes.items() if isinstance(result, QueueFull)}
+        stored = {message_id for message_id, result in outcomes.items() if isinstance(result, SentMessage)}
         assert (len(stored), len(refused)) == (100, 156)
         assert {info.id for info in queues[0].peek("pending", limit=256)} == stored
         assert (queues[0].stats().sent, queues[0].stats().missing) == (100, 0)

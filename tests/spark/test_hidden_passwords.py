@@ -13,11 +13,12 @@ from tests.harness.passwords import FORMS, MARK, leaks
 pytestmark = pytest.mark.full
 
 
+@pytest.mark.by_lot(5)
 @pytest.mark.parametrize("name", ["azure", "semicolons", "redis-cli-url", "sentinel-service", "user"])
 def test_no_text_of_spark_shows_a_password(name: str, spark: SparkSession, capfd: pytest.CaptureFixture[str]):
     url = FORMS[name].format(*[MARK] * 2)
     messages = spark.createDataFrame([("a", 1)], "id string, payload int")
-    options = {"url": url, "queue": "emails"}
+    options = {"url": url, "queue": "emails", "waitFor": "0"}
     seen = ""
     for use in (
         lambda: spark.read.format("delayq").options(**options).load().collect(),

@@ -15,7 +15,7 @@ from tests.harness.servers import RedisServer
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("job", ["schedule", "redrive", "drain", "restore", "report"])
+@pytest.mark.parametrize("job", ["schedule", "redrive", "drain", "restore", "report", "lag"])
 def test_each_line_of_the_example_succeeds(
     job: str, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

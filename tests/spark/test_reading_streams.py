@@ -500,7 +500,7 @@ def test_offset_says_whose_it_is(queue: Queue, redis_server: RedisServer):
         with pytest.raises(InvalidInput, match="use another checkpoint"):
             follow(options | others).partitions(place, place)
     with pytest.raises(InvalidInput, match="use a newer delayq"):
-        follow(options).latestOffset(place | {"format": 3}, ALL)
+        follow(options).latestOffset(place | {"format": 4}, ALL)
 
 
 def test_offset_of_an_earlier_version_is_continued(queue: Queue, redis_server: RedisServer, redis_client: redis.Redis):

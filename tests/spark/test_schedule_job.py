@@ -155,6 +155,7 @@ def test_invalid_mapping_is_refused_with_the_remedy(
     assert queue.stats().sent == 0
 
 
+@pytest.mark.by_lot(3)
 @pytest.mark.parametrize(
     ("kind", "value", "due"),
     [

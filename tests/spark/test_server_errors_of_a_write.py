@@ -145,6 +145,7 @@ def letters(server: RedisServer, count: int) -> pa.RecordBatch:
     return pa.record_batch({"id": [letter.id for letter in found], "state": ["dead"] * count} | columns)
 
 
+@pytest.mark.by_lot(3)
 @pytest.mark.parametrize(("trouble", "kind"), TROUBLES[1:], ids=["read-only", "rights", "away"])
 @pytest.mark.parametrize(
     ("make", "expected"),

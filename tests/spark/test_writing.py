@@ -50,6 +50,7 @@ def test_rows_become_messages_with_everything_in_their_columns(
         assert (second.headers, second.max_retries, second.expires_at, second.timeout) == ({}, 5, None, None)
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [
@@ -90,6 +91,7 @@ def test_fraction_of_a_millisecond_makes_nothing_due_early(spark: SparkSession, 
         assert queue.peek("pending")[0].due_at == dt.datetime(2030, 1, 1, 0, 0, 0, 2000, dt.UTC)
 
 
+@pytest.mark.by_lot(2)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rerun_sends_nothing_again_even_if_everything_was_acked(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path, shards: int

@@ -343,8 +343,8 @@ def test_queue_without_a_handler_is_skipped_unless_it_is_given(emails: Queue, or
 
 
 def test_message_that_dies_calls_the_dead_letter_hook() -> None:
-    queue, told = Queue("emails"), list[tuple[Any, ...]]()
-    queue.middleware.on_dead(lambda info: told.append((info.id, info.reason, info.payload)))
+    queue, buried = Queue("emails"), list[tuple[Any, ...]]()
+    queue.middleware.on_dead(lambda info: buried.append((info.id, info.reason, info.payload)))
 
     @queue.handler
     def deliver(_: Message) -> None:
@@ -353,4 +353,4 @@ def test_message_that_dies_calls_the_dead_letter_hook() -> None:
     with in_memory(queue) as clock:
         queue.send("x", id="a")
         clock.run_due()
-    assert told == [("a", "unwanted", "x")]
+    assert buried == [("a", "unwanted", "x")]

@@ -16,15 +16,15 @@ def call(name: str | None, key: str = "k", repeats: bool = True) -> Command[Any]
     return Command(key, (1, key), identity, script(name) if name else None, repeats=repeats)
 
 
-def whole(told: ScriptCache, calls: list[Command[Any]]) -> list[bool]:
-    return [each.whole for each in told.complete(calls)]
+def whole(cache: ScriptCache, calls: list[Command[Any]]) -> list[bool]:
+    return [each.whole for each in cache.complete(calls)]
 
 
 def test_text_of_a_script_is_sent_until_a_trip_was_answered():
-    told, trip = ScriptCache(), [call("pending_to_ready"), call(None), call("ready_to_unack")]
-    assert whole(told, trip) == whole(told, trip) == [True, False, True]
-    told.note(told.complete(trip), [0, [], []])
-    assert whole(told, trip) == [False, False, False]
+    cache, trip = ScriptCache(), [call("pending_to_ready"), call(None), call("ready_to_unack")]
+    assert whole(cache, trip) == whole(cache, trip) == [True, False, True]
+    cache.note(cache.complete(trip), [0, [], []])
+    assert whole(cache, trip) == [False, False, False]
 
 
 def test_text_is_sent_once_per_trip():
@@ -32,27 +32,27 @@ def test_text_is_sent_once_per_trip():
 
 
 def test_lone_call_sends_its_text_only_if_it_is_refused():
-    told, trip = ScriptCache(), [call("send")]
-    assert told.complete(trip) is trip
+    cache, trip = ScriptCache(), [call("send")]
+    assert cache.complete(trip) is trip
 
 
 def test_text_is_sent_to_each_server():
-    told, trip = ScriptCache(), [call("stats"), call("stats", "elsewhere")]
-    told.note(told.complete(trip[:1] * 2), [0, 0])
-    assert whole(told, trip) == [False, True]
+    cache, trip = ScriptCache(), [call("stats"), call("stats", "elsewhere")]
+    cache.note(cache.complete(trip[:1] * 2), [0, 0])
+    assert whole(cache, trip) == [False, True]
 
 
 def test_text_is_sent_again_after_a_refusal():
-    told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
-    told.note(told.complete(trip), [exceptions.NoPermissionError("no"), 0])
-    assert whole(told, trip) == [True, False]
+    cache, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
+    cache.note(cache.complete(trip), [exceptions.NoPermissionError("no"), 0])
+    assert whole(cache, trip) == [True, False]
 
 
 def test_all_texts_are_sent_again_to_a_server_that_was_lost():
-    told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
-    told.note(told.complete(trip), [0, 0])
-    told.forget()
-    assert whole(told, trip) == [True, True]
+    cache, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
+    cache.note(cache.complete(trip), [0, 0])
+    cache.forget()
+    assert whole(cache, trip) == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_all_texts_are_sent_again_to_a_server_that_was_lost():
     ids=repr,
 )
 def test_all_texts_are_sent_again_after_an_error_that_suggests_an_empty_script_cache(error: Exception):
-    told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
-    told.note(told.complete(trip), [0, 0])
-    told.note(told.complete(trip), [0, error])
-    assert whole(told, trip) == [True, True]
+    cache, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
+    cache.note(cache.complete(trip), [0, 0])
+    cache.note(cache.complete(trip), [0, error])
+    assert whole(cache, trip) == [True, True]
 
 
 def test_other_errors_do_not_send_the_texts_again():
-    told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
-    told.note(told.complete(trip), [0, 0])
-    told.note(told.complete(trip), [0, exceptions.ResponseError("WRONGTYPE")])
-    assert whole(told, trip) == [False, False]
+    cache, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
+    cache.note(cache.complete(trip), [0, 0])
+    cache.note(cache.complete(trip), [0, exceptions.ResponseError("WRONGTYPE")])
+    assert whole(cache, trip) == [False, False]
 
 
 NO_SCRIPT = exceptions.NoScriptError("No matching script")

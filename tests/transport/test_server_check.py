@@ -128,8 +128,8 @@ def warnings_of(client: Client) -> list[dict[str, Any]]:
 def test_version_and_settings_are_found_on_every_version(any_server: RedisServer):
     with any_server.client() as client:
         info = check_server(client)
-    told = {"valkey-9.1": "7.2"}.get(any_server.version, any_server.version)  # Valkey 9.1 reports Redis 7.2
-    assert (info.version or ())[:2] == tuple(map(int, told.split(".")))
+    reported = {"valkey-9.1": "7.2"}.get(any_server.version, any_server.version)  # Valkey 9.1 reports Redis 7.2
+    assert (info.version or ())[:2] == tuple(map(int, reported.split(".")))
     assert (info.address, info.maxmemory_policy, info.append_only) == (str(any_server.socket), "noeviction", False)
     assert (info.save_points, info.cluster) == ("", False)
 

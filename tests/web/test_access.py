@@ -69,14 +69,14 @@ def test_unknown_path_looks_to_strangers_like_a_known_one(enter: Enter):
 
 
 def test_websockets_are_refused():
-    dashboard, told = app("redis://127.0.0.1:1"), list[str]()
+    dashboard, sent = app("redis://127.0.0.1:1"), list[str]()
     dashboard.router.routes.append(WebSocketRoute("/more", lambda socket: socket.accept()))
 
     async def receive() -> Message:
         return {"type": "websocket.connect"}
 
     async def send(message: Message) -> None:
-        told.append(message["type"])
+        sent.append(message["type"])
 
     asyncio.run(dashboard({"type": "websocket", "path": "/more", "headers": []}, receive, send))
-    assert told == ["websocket.close"]
+    assert sent == ["websocket.close"]

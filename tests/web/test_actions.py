@@ -282,15 +282,15 @@ def test_redrive_requeues_matches_and_a_dry_run_requeues_none(enter: Enter, queu
 
 
 def test_cause_without_an_error_requeues_no_letter_with_one(enter: Enter, queue: Queue):
-    bury(queue, "told", "told too")
-    queue.send("x", id="untold")
+    bury(queue, "failed", "failed too")
+    queue.send("x", id="without")
     queue.receive(1)[0].reject("no luck")
     client = enter()
     form = client.get(f"{QUEUE}/dead").text.partition("no luck</a>")[2].partition("</form>")[0]
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
     asked = {name: unescape(value) for name, value in fields if name != "csrf"} | {"act": "requeue"}
     assert "1 scheduled again." in run(client, asked)
-    assert ids(queue, "dead") == {"told", "told too"}
+    assert ids(queue, "dead") == {"failed", "failed too"}
 
 
 def test_purge_empties_a_state(enter: Enter, stocked: Queue):

@@ -83,11 +83,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_invalid_form_is_audited_once(client: Client, lines: list[Any], what: str):
-    path, fields, told = REFUSED[what]
+    path, fields, expected = REFUSED[what]
     assert act(client, f"{EMAILS}{path}", **fields).status_code == 400
     (line,) = lines
-    assert line["outcome"].startswith(told["outcome"])
-    assert line == BEGINNING | told | {"outcome": line["outcome"]}
+    assert line["outcome"].startswith(expected["outcome"])
+    assert line == BEGINNING | expected | {"outcome": line["outcome"]}
 
 
 def test_missing_targets_are_audited_once_each(client: Client, lines: list[Any]):

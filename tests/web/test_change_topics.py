@@ -227,14 +227,14 @@ def test_trim_first_shows_how_many_records_are_deleted(
     publish(topic, 10)
     topic.group("billing", start="0").poll("one", count=1)
     client = enter()
-    told = words(send(client, f"{TOPIC}/trim/confirm", **asked).text)
-    assert f"Deletes {drops} records, acked or not." in told
-    assert "Group billing has not received 9 of the records yet, and has 1 unacked." in told
+    text = words(send(client, f"{TOPIC}/trim/confirm", **asked).text)
+    assert f"Deletes {drops} records, acked or not." in text
+    assert "Group billing has not received 9 of the records yet, and has 1 unacked." in text
     assert confirmed(client, f"{TOPIC}/trim", asked, name="order").status_code == 400
     assert topic.length() == 10
-    told = finished(client, confirmed(client, f"{TOPIC}/trim", asked, name="orders").headers["location"])
-    assert f"{drops} records changed" in told
-    assert "On topic orders , started by local" in told
+    text = finished(client, confirmed(client, f"{TOPIC}/trim", asked, name="orders").headers["location"])
+    assert f"{drops} records changed" in text
+    assert "On topic orders , started by local" in text
     assert topic.length() == left
 
 

@@ -78,9 +78,11 @@ def test_dashboard_stops_at_a_signal_while_a_browser_watches(start: Start, queue
 
 
 def test_external_address_needs_a_login(run: Run):
-    code, told = run("--host", "0.0.0.0")
+    code, printed = run("--host", "0.0.0.0")
     assert code == 2
-    assert "--host 0.0.0.0 lets other machines connect, so users must log in: give --users-file, or a --token" in told
+    assert (
+        "--host 0.0.0.0 lets other machines connect, so users must log in: give --users-file, or a --token" in printed
+    )
 
 
 @pytest.mark.full
@@ -113,10 +115,10 @@ def test_named_fields_are_hidden_in_results_of_tasks(start: Start, queue: Queue)
     Consumer(queue).drain()
     _, url = start("--redact", "password")
     (path,) = set(re.findall(r'href="/([^"]*/queues/emails)"', httpx.get(url, timeout=120).text))
-    for name, told in (("works", '"name": "Ann"'), ("fails", "password= [redacted]")):
+    for name, printed in (("works", '"name": "Ann"'), ("fails", "password= [redacted]")):
         page = unescape(httpx.get(f"{url}{path}/messages/{name}", timeout=120).text)
         answer = httpx.get(f"{url}api/v1/servers/{path.replace('%25', '%')}/messages/{name}", timeout=120)
-        assert told in page, page
+        assert printed in page, page
         assert answer.json()["result"]["arguments"] == {"password": "[redacted]"}
         assert "hunter2" not in page + answer.text
 
@@ -183,16 +185,16 @@ def test_variable_that_is_set_but_empty_is_refused(
     """Otherwise a secret that does not exist would open the dashboard, or show what it should hide."""
     monkeypatch.setattr("delayq.cli.dashboard._serve", lambda _, listening, *__: listening.close())
     monkeypatch.setenv(variable, value)
-    code, told = run("--port", "0")
-    assert (code, f"{variable} is empty" in told) == (2, True), told
+    code, printed = run("--port", "0")
+    assert (code, f"{variable} is empty" in printed) == (2, True), printed
     assert run("--port", "0", "--token", "a token that is long enough", "--redact", "x")[0] == 0
 
 
 def test_port_in_use_is_reported(run: Run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, told = run("--port", str(taken.getsockname()[1]))
+        code, printed = run("--port", str(taken.getsockname()[1]))
     assert code == 1
-    assert "choose another --port" in told
+    assert "choose another --port" in printed
 
 
 def test_token_argument_causes_a_warning(run: Run):

@@ -30,14 +30,14 @@ def wrong(text: str) -> tuple[str, str]:
     ((tag, described),) = re.findall(
         r'(<(?:input|textarea) [^>]*aria-invalid="true" aria-describedby="([^"]*)"[^>]*>)', text
     )
-    (told,) = re.findall(rf'<p class="wrong" id="{described}">(.*?)</p>', text)
-    return re.findall(' name="([^"]*)"', tag)[0], unescape(told)
+    (message,) = re.findall(rf'<p class="wrong" id="{described}">(.*?)</p>', text)
+    return re.findall(' name="([^"]*)"', tag)[0], unescape(message)
 
 
 def alert(text: str) -> str:
     """Return the error at the top of a page."""
-    (told,) = re.findall('<p class="failed" role="alert">(.*?)</p>', text)
-    return unescape(told)
+    (message,) = re.findall('<p class="failed" role="alert">(.*?)</p>', text)
+    return unescape(message)
 
 
 def test_invalid_pause_comes_back_on_the_page_of_the_queue(enter: Enter, queue: Queue):

@@ -131,8 +131,8 @@ def test_device_cookie_is_for_the_login_only_and_grants_no_access(enter: Enter):
     over_tls = enter(login=Users([ANN]), base_url="https://127.0.0.1")
     token = token_on(over_tls.get("/login").text)
     fields = {"csrf": token, "name": "ann", "secret": "correct horse"}
-    told = over_tls.post("/login", data=fields, headers=OWN | own).headers.get_list("set-cookie")
-    assert [each.endswith("; Secure") for each in told] == [True, True]
+    cookies = over_tls.post("/login", data=fields, headers=OWN | own).headers.get_list("set-cookie")
+    assert [each.endswith("; Secure") for each in cookies] == [True, True]
 
 
 def test_wrong_password_or_token_sets_no_device_cookie(enter: Enter):

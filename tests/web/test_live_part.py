@@ -12,8 +12,8 @@ def row(name: str, pending: int) -> str:
     return f'<tr role="row" id="queue#main#{name}"><td>{pending}</td></tr>'
 
 
-def table(*rows: str, told: str = "none in trouble", is_fresh: bool = True) -> LivePart:
-    inside = f'<p class="sum" id="sum#main">{told}</p><table>{"".join(rows)}</table>'
+def table(*rows: str, summary: str = "none in trouble", is_fresh: bool = True) -> LivePart:
+    inside = f'<p class="sum" id="sum#main">{summary}</p><table>{"".join(rows)}</table>'
     return LivePart.of("queues#main", f'<div id="queues#main">{inside}</div>', is_fresh)
 
 
@@ -32,7 +32,7 @@ def test_unchanged_part_is_only_reported_as_seen():
 
 def test_changed_rows_and_sentences_are_sent_as_one_event_each():
     before = table(row("emails", 1), row("invoices", 1), row("orders", 1))
-    now = table(row("emails", 2), row("invoices", 1), row("orders", 3), told="1 in trouble")
+    now = table(row("emails", 2), row("invoices", 1), row("orders", 3), summary="1 in trouble")
     sentence = 'data: <p class="sum" id="sum#main">1 in trouble</p>\n\n'
     assert sent(now, before) == f"{sentence}data: {row('emails', 2)}\n\ndata: {row('orders', 3)}\n\n{SEEN}"
 

@@ -229,8 +229,8 @@ def test_due_messages_without_a_consumer_are_counted_as_due(enter: Enter, queue:
 def reported(queue: Queue, name: str, **more: Any) -> None:
     """Report as a consumer that holds nothing does."""
     about = {"host": "h", "pid": 1, "version": "1", "age": 5, "concurrency": 1, "handled": 0, "failed": 0}
-    told = json.dumps(about | {"holds": [], "count": 0} | more).encode()
-    queue._executor.execute(execute(queue._context.shards[0].heartbeat(name, told, {})))
+    report = json.dumps(about | {"holds": [], "count": 0} | more).encode()
+    queue._executor.execute(execute(queue._context.shards[0].heartbeat(name, report, {})))
 
 
 def test_handler_that_hangs_is_stuck_on_all_pages(enter: Enter, queue: Queue):
@@ -379,12 +379,12 @@ def test_queue_is_paused_from_its_row_and_the_list_comes_back_unchanged(enter: E
     client = enter(audit=lines.append)
     view = unescape(client.get("/?sort=dead&order=asc&dense=1&name=e").text.partition('name="view" value="')[2])
     fields = {"page": "overview", "view": view.partition('"')[0]}
-    for verb, told in (("pause", "emails is paused"), ("resume", "emails is resumed.")):
+    for verb, notice in (("pause", "emails is paused"), ("resume", "emails is resumed.")):
         (path,) = re.findall(r'<button form="act" formaction="([^"]+)"', client.get("/").text)
         assert path == f"/main/queues/emails/{verb}"
         answer = act(client, path, **fields)
         assert answer.headers["location"] == "/?name=e&sort=dead&order=asc&dense=1"
-        assert told in client.get(answer.headers["location"]).text
+        assert notice in client.get(answer.headers["location"]).text
         assert (queue.stats().paused_since is not None) is (verb == "pause")
     assert len(lines) == 2
     answer = act(client, "/main/queues/emails/pause", page="queues", view="start=50&sort=in")

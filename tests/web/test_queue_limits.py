@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Outgoing, Queue
-from delayq.web.pages import queue_limits
+from delayq.web.pages import queue as queue_page
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 from tests.web.test_messages import words
@@ -83,7 +83,7 @@ def test_limits_of_a_paused_queue_hold_back_nothing(enter: Enter, limited: Queue
 def test_only_the_busiest_keys_are_listed_and_the_page_says_so(
     enter: Enter, limited: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(queue_limits, "MOST_LISTED", 1)
+    monkeypatch.setattr(queue_page, "MOST_LISTED", 1)
     text = unescape(enter().get(QUEUE).text)
     assert "The 1 key with the most waiting messages, of 2." in text
     assert "small" not in text

@@ -16,7 +16,7 @@ from delayq import Outgoing, Queue, aio
 from delayq.aio.queue_names import NameSearch
 from delayq.errors import LoginRefused, ServerUnreachable
 from delayq.model.queue_stats import QueueStats
-from delayq.model.totals import figures
+from delayq.model.totals import SeenQueue
 from delayq.web import health_sweep, poller
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, NamePage, Order, QueueListView, SingleQueue
@@ -172,7 +172,7 @@ def test_unknown_values_come_last_in_both_orders(sort: str, order: Order, names:
     known = {"a": None, "b": 1, "d": 60}
     due = {name: None if ago is None else now - dt.timedelta(seconds=ago) for name, ago in known.items()}
     found = {
-        name: figures(msgspec.structs.replace(stats, oldest_due_at=at), None, 0, False) for name, at in due.items()
+        name: SeenQueue(stats=msgspec.structs.replace(stats, oldest_due_at=at)).figures for name, at in due.items()
     }
     view = QueueListView(sort=sort, order=order, rows=3)
     page = view.listed(list("abcd"), (), found)

@@ -152,9 +152,9 @@ def test_value_of_a_hidden_name_is_hidden_however_it_is_encoded(name: str):
         text = value if isinstance(value, str) else json.dumps(value)
         payloads = [json.dumps({"kept": "ann", "note": value}, ensure_ascii=is_ascii) for is_ascii in (True, False)]
         bodies = [redaction.envelope(Envelope(1, JSON, each.encode(), 0)).body.decode() for each in payloads]
-        told = [*bodies, str(redaction.headers({"note": text}))]
-        told += [redaction.text(each) for each in (text, " ".join(text.split()))]  # as errors may be stored
-        shown += [label] * any(map(encodings.shows_secret, told))
+        texts = [*bodies, str(redaction.headers({"note": text}))]
+        texts += [redaction.text(each) for each in (text, " ".join(text.split()))]  # as errors may be stored
+        shown += [label] * any(map(encodings.shows_secret, texts))
         assert all(each.startswith('{"kept": "ann", "note": ') for each in bodies), label
     assert shown == []
 

@@ -224,8 +224,8 @@ def test_lists_let_others_have_their_turn_between_two_payloads(
 
 def test_large_payload_is_not_searched_for_its_preview(enter: Enter, topic: Topic):
     topic.publish({"kept": "x" * 20_000})
-    for redact, told in (([], "xxx"), (NAMES, "(19.5 KiB)")):
-        assert told in enter(redact=redact).get("/main/topics/orders").text
+    for redact, expected in (([], "xxx"), (NAMES, "(19.5 KiB)")):
+        assert expected in enter(redact=redact).get("/main/topics/orders").text
 
 
 @pytest.mark.parametrize("route", STREAMS, ids=lambda each: each.name)

@@ -90,57 +90,57 @@ def fired(when: str, days: int) -> list[dt.datetime]:
     return found
 
 
-def days_in(told: str) -> set[dt.date]:
+def days_in(text: str) -> set[dt.date]:
     """Read which days a sentence names, as a reader would."""
-    told = re.sub(r"^(?:At|Every weekday at) 09:00", lambda match: "on weekdays" * ("weekday" in match[0]), told)
-    told, _, months = told.partition(", only in ")
-    if match := re.fullmatch(r"(.* of|.*every day) (?:in )?([A-Z]\w+)", told):
-        told, months = match[1], match[2]
+    text = re.sub(r"^(?:At|Every weekday at) 09:00", lambda match: "on weekdays" * ("weekday" in match[0]), text)
+    text, _, months = text.partition(", only in ")
+    if match := re.fullmatch(r"(.* of|.*every day) (?:in )?([A-Z]\w+)", text):
+        text, months = match[1], match[2]
     named = re.findall(r"[A-Z]\w+", months) or calendar.month_name[1:]
-    told = told.strip().removesuffix(" of the month").removesuffix(" of")
-    either, _, other = told.partition(" or on ")
+    text = text.strip().removesuffix(" of the month").removesuffix(" of")
+    either, _, other = text.partition(" or on ")
     first, _, condition = either.partition(" if it is ")
     found = days(first) & (days(condition) if condition else {*DATES}) | (days(other) if other else set())
     return {each for each in found if calendar.month_name[each.month] in named}
 
 
 @cache
-def days(told: str) -> set[dt.date]:
-    told = re.sub(r"^on |\bthe |\bany |\ba | of the month", "", told)
-    parts = re.split(r", | and | or ", told)
-    return {date for date in DATES if told == "every day" or any(is_one(each, date) for each in parts)}
+def days(text: str) -> set[dt.date]:
+    text = re.sub(r"^on |\bthe |\bany |\ba | of the month", "", text)
+    parts = re.split(r", | and | or ", text)
+    return {date for date in DATES if text == "every day" or any(is_one(each, date) for each in parts)}
 
 
-def is_one(told: str, date: dt.date) -> bool:
+def is_one(text: str, date: dt.date) -> bool:
     last = calendar.monthrange(date.year, date.month)[1]
     name = calendar.day_name[date.weekday()]
     weekdays_left = [each for each in range(date.day + 1, last + 1) if date.replace(day=each).weekday() < 5]
-    if match := re.fullmatch(r"(\d+)\w\w to (\d+)\w\w", told):
+    if match := re.fullmatch(r"(\d+)\w\w to (\d+)\w\w", text):
         return int(match[1]) <= date.day <= int(match[2])
-    if match := re.fullmatch(r"(\d)\w\w (\w+day)", told):
+    if match := re.fullmatch(r"(\d)\w\w (\w+day)", text):
         return name == match[2] and (date.day - 1) // 7 + 1 == int(match[1])
-    if match := re.fullmatch(r"last (\w*day)", told):
+    if match := re.fullmatch(r"last (\w*day)", text):
         is_last = {"weekday": date.weekday() < 5 and not weekdays_left, "day": date.day == last}
         return is_last.get(match[1], name == match[1] and date.day + 7 > last)
     known = {"odd days": date.day % 2 == 1, "even days": date.day % 2 == 0, "weekday": date.weekday() < 5}
     known["weekdays"] = known["weekday"]
-    return known.get(told, told == name or re.sub(r"\D", "", told) == str(date.day))
+    return known.get(text, text == name or re.sub(r"\D", "", text) == str(date.day))
 
 
-def times_in(told: str) -> list[int]:
+def times_in(text: str) -> list[int]:
     """Read which minutes of the day a sentence names, as a reader would."""
-    if told.startswith("At "):
-        return [minutes(each) for each in re.findall(r"\d\d:\d\d", told)]
-    if match := re.fullmatch(r"Every hour at (.*)", told):
+    if text.startswith("At "):
+        return [minutes(each) for each in re.findall(r"\d\d:\d\d", text)]
+    if match := re.fullmatch(r"Every hour at (.*)", text):
         return [hour * 60 + int(each) for hour in range(24) for each in re.findall(r":(\d\d)", match[1])]
-    step = re.match(r"Every (?:(\d+) )?(minute|hour)", told)
-    assert step is not None, told
+    step = re.match(r"Every (?:(\d+) )?(minute|hour)", text)
+    assert step is not None, text
     every = int(step[1] or 1) * (60 if step[2] == "hour" else 1)
-    if match := re.search(r"of each hour, from :(\d\d) to :(\d\d)$", told):
+    if match := re.search(r"of each hour, from :(\d\d) to :(\d\d)$", text):
         return [hour * 60 + each for hour in range(24) for each in range(int(match[1]), int(match[2]) + 1, every)]
-    if match := re.search(r"from (\S+) to (\S+)$", told):
+    if match := re.search(r"from (\S+) to (\S+)$", text):
         return list(range(minutes(match[1]), minutes(match[2]) + 1, every))
-    assert 1440 % every == 0, told
+    assert 1440 % every == 0, text
     return list(range(0, 1440, every))
 
 

@@ -117,7 +117,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_invalid_form_comes_back_with_the_reason_and_sends_nothing(client: Client, queue: Queue, case: str):
-    change, name, told = REFUSED[case]
+    change, name, expected = REFUSED[case]
     queue.send("old", delay=60, id="m")
     fields = filled(client) | {"payload": '{"a": 1}', "headers": "tenant=acme"} | change
     answer = client.post(SEND, data=fields, headers=OWN)
@@ -125,7 +125,7 @@ def test_invalid_form_comes_back_with_the_reason_and_sends_nothing(client: Clien
     assert typed(answer.text, "payload") == fields["payload"]
     if name:
         assert wrong(answer.text)[0] == name
-        assert told in wrong(answer.text)[1]
+        assert expected in wrong(answer.text)[1]
     assert queue.stats().sent == 1
     assert re.findall(r'name="once" value="([^"]*)"', answer.text) == [fields["once"]]
 

@@ -42,9 +42,9 @@ def test_message_sent_with_results_is_answered_with_its_result(enter: Enter, kno
     sent(client)
     assert (asked(client)["message"]["state"], asked(client)["result"]) == ("pending", None)
     Consumer(known).drain()
-    told = asked(client)
-    assert (told["message"], "its result is kept until" in told["why"]) == (None, True)
-    result = told["result"]
+    answer = asked(client)
+    assert (answer["message"], "its result is kept until" in answer["why"]) == (None, True)
+    result = answer["result"]
     assert (result["status"], result["task"], result["value"]) == ("done", "price", {"item": "tea", "total": 6})
     assert result["arguments"] == {"item": "tea", "amount": 2}
     assert (result["attempts"], len(result["consumers"]), result["error"]) == (1, 1, None)
@@ -56,9 +56,9 @@ def test_failure_has_its_type_text_traceback_and_reason(enter: Enter, known: Que
     client = enter()
     sent(client, payload={"item": "milk"}, max_retries=0)
     Consumer(known).drain()
-    told = asked(client)
-    error = told["result"]["error"]
-    assert (told["message"]["state"], told["result"]["status"], told["result"]["value"]) == ("dead", "dead", None)
+    answer = asked(client)
+    error = answer["result"]["error"]
+    assert (answer["message"]["state"], answer["result"]["status"], answer["result"]["value"]) == ("dead", "dead", None)
     assert (error["type"], error["text"], error["reason"]) == (
         "LookupError",
         "no price for milk",

@@ -70,7 +70,7 @@ class WorkerProcess:
         ask: called with what a handler asks for its message: a request, the message, an argument.
 
     Attributes:
-        is_stopped: it was told to end, so no other message may be given to it.
+        is_stopped: it was asked to end, so no other message may be given to it.
     """
 
     def __init__(self, job: ProcessJob, ask: Callable[[Request, Any, Any], object]) -> None:

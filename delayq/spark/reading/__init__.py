@@ -12,17 +12,13 @@ from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput
 from delayq.spark.reading import ledger_rows, pages, records, single_partition
-from delayq.spark.reading.batch_reader import (
-    EARLIEST,
-    LATEST,
-    MOST_ENTRIES,
-    MOST_PARTITIONS,
-    EntriesReader,
-    position,
-)
+from delayq.spark.reading.batch_reader import MOST_PARTITIONS, EntriesReader
 from delayq.spark.reading.messages import MessagesReader
 from delayq.spark.reading.options import SourceOptions, check_known, chosen, one_of, switch, whole
+from delayq.spark.reading.positions import EARLIEST, LATEST, positions
 from delayq.spark.reading.schema import arrow_schema, ddl
+from delayq.spark.reading.several import PATTERN, SeveralTables, several
+from delayq.spark.reading.trigger_limits import TriggerLimits
 from delayq.spark.redis_options import RedisOptions
 
 Options: TypeAlias = Mapping[str, str]
@@ -46,7 +42,8 @@ class SourceTable(NamedTuple):
 _ALL = ("url", "urlFrom", "prefix", "waitFor", "columns", "failOnMissing")
 _SCORED = ("after", "before", "ids", "partitions")
 _BATCH = ("start", "end", "partitions")
-_STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
+_LIMITS = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay")
+_STREAM = ("start", "partitions", *_LIMITS, "failOnDataLoss")
 
 QUEUE = {
     "messages": SourceTable(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
@@ -86,7 +83,13 @@ def reader(options: Options, schema: StructType) -> DataSourceReader:
     options = SourceOptions(options)
     name, table = _table(options)
     _check_batch(options, name, table)
-    return table.reader(options, arrow_schema(table.columns, schema))
+    make = partial(_reader, table, arrow_schema(table.columns, schema))
+    names = several(options, _option(name))
+    return make(options) if names is None else SeveralTables(names, options, make)
+
+
+def _reader(table: SourceTable, schema: pa.Schema, options: SourceOptions) -> DataSourceReader:
+    return table.reader(options, schema)
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
@@ -102,23 +105,29 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
             f"{name} of a queue cannot be streamed: stream its ledger with "
             f'.option("events", {options["queue"]!r}), or read them with spark.read'
         )
-    check_known(options, (name, *_STREAM, *_ALL), f"a stream of {name}")
-    from delayq.spark.reading.streams import StreamReader  # noqa: PLC0415  # Spark 4.1 has no base for it
+    check_known(options, (*_named(name), *_STREAM, *_ALL), f"a stream of {name}")
+    # Spark 4.1 has no base for these.
+    from delayq.spark.reading.several_streams import SeveralStreams  # noqa: PLC0415
+    from delayq.spark.reading.streams import StreamReader  # noqa: PLC0415
 
-    return StreamReader(options, arrow_schema(table.columns, schema))
+    names, columns = several(options, name), arrow_schema(table.columns, schema)
+    return StreamReader(options, columns) if names is None else SeveralStreams(names, options, columns)
 
 
 def _check_batch(options: SourceOptions, name: str, table: SourceTable) -> None:
-    named = (name,) if name in STREAMS else ("queue", "read")
-    check_known(options, (*named, *table.options, *_ALL), f"a batch of {name}")
+    read = () if name in STREAMS else ("read",)
+    check_known(options, (*_named(_option(name)), *read, *table.options, *_ALL), f"a batch of {name}")
 
 
 def _check_values(options: SourceOptions, name: str, table: SourceTable) -> None:
+    names = several(options, _option(name))
     if name in STREAMS:
-        check_known(options, (name, *dict.fromkeys((*_BATCH, *_STREAM)), *_ALL), f"a table or a stream of {name}")
-        for bound, default in (("start", EARLIEST), ("end", LATEST)):
-            position(options, bound, default)
-        whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
+        known = (*_named(name), *dict.fromkeys((*_BATCH, *_STREAM)), *_ALL)
+        check_known(options, known, f"a table or a stream of {name}")
+        for each in [options] if names is None else (names.of_one(options, name) for name in names.listed or [""]):
+            for bound, default in (("start", EARLIEST), ("end", LATEST)):
+                positions(each, bound, default)
+        TriggerLimits(options)
         whole(options, "partitions", MOST_PARTITIONS)
         switch(options, "failOnDataLoss", True)
     else:
@@ -127,14 +136,23 @@ def _check_values(options: SourceOptions, name: str, table: SourceTable) -> None
     RedisOptions.of(options)
 
 
+def _option(name: str) -> str:
+    """Return the option that names what a table reads."""
+    return name if name in STREAMS else "queue"
+
+
+def _named(option: str) -> tuple[str, str]:
+    return option, f"{option}{PATTERN}"
+
+
 def _table(options: SourceOptions) -> tuple[str, SourceTable]:
-    given = [name for name in ("queue", *STREAMS) if name in options]
+    given = [each for name in ("queue", *STREAMS) for each in _named(name) if each in options]
     if len(given) != 1:
         raise InvalidInput(
             f"the options name {' and '.join(given) or 'nothing'} to read: give one of "
             '.option("queue", …) or load(…), .option("events", …) and .option("topic", …)'
         )
-    (name,) = given
+    name = given[0].removesuffix(PATTERN)
     if name in STREAMS:
         return name, STREAMS[name]
     read = one_of(options, "read", list(QUEUE), "messages")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -11,12 +10,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.errors import InvalidInput
 from delayq.model import packed_events
-from delayq.model.positions import bound
 from delayq.model.record import Extent
 from delayq.operations.topics import partitions, publish
 from delayq.spark.reading.ledger_rows import LedgerRows
 from delayq.spark.reading.offsets import BEGINNING, Source
-from delayq.spark.reading.options import called, moment_ms, report_missing, required, switch, whole
+from delayq.spark.reading.options import called, report_missing, required, switch, whole
+from delayq.spark.reading.positions import EARLIEST, LATEST, positions
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
 from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition
@@ -28,8 +27,7 @@ MOST_PARTITIONS = 10_000
 MOST_ENTRIES = 10**12
 LEAST_ENTRIES = 5000  # in a task, unless more tasks are requested: starting one takes as long as reading some hundred
 
-EARLIEST, LATEST = "earliest", "latest"
-_ID = re.compile(r"\d+(-\d+)?", re.ASCII)
+_BOUNDS = {EARLIEST: "-", LATEST: "+"}
 
 
 class EntryStreams:
@@ -99,18 +97,17 @@ class EntryStreams:
 
 
 class EntriesReader(DataSourceReader):
-    """One row per entry, from `start` to `end`, both inclusive: earliest, latest, an id or a time in ISO 8601.
+    """One row per entry, from `start` to `end`, both inclusive: see `positions`.
 
     Entries that are trimmed before a task reads them are left out.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._streams = EntryStreams(options, schema)
-        start, end = position(options, "start", EARLIEST), position(options, "end", LATEST)
-        if start == LATEST or end == EARLIEST:
-            raise InvalidInput(f"the range from start={start} to end={end} is empty: leave out one of them")
-        self._low = "-" if start == EARLIEST else start
-        self._high = "+" if end == LATEST else end
+        self._start, self._end = positions(options, "start", EARLIEST), positions(options, "end", LATEST)
+        for name, empty in (("start", LATEST), ("end", EARLIEST)):
+            if empty in (self._start if name == "start" else self._end).all():
+                raise InvalidInput(f"a batch with {called(options, name)} {empty} is empty: leave the option out")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the present entries among tasks."""
@@ -118,24 +115,11 @@ class EntriesReader(DataSourceReader):
         with self._streams.topic() as topic:
             extents = self._streams.extents(topic, report=True)
             for shard, extent in enumerate(extents):
-                found += self._streams.partitions(topic, shard, len(extents), self._low, self._high, extent.length)
+                low, high = (_BOUNDS.get(each, each) for each in (self._start.of(shard), self._end.of(shard)))
+                found += self._streams.partitions(topic, shard, len(extents), low, high, extent.length)
         return found or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of one of these parts."""
         if isinstance(partition, StreamPartition):
             yield from self._streams.read(partition, trimmed=lambda _: None)
-
-
-def position(options: Mapping[str, str], name: str, default: str) -> str:
-    """Return where to begin or to end: "earliest", "latest" or an id; a time becomes the id that begins with it.
-
-    Raises:
-        InvalidInput: the option is something else.
-    """
-    text = options.get(name, default)
-    if text in (EARLIEST, LATEST):
-        return text
-    if _ID.fullmatch(text):
-        return bound(text, called(options, name))
-    return str(moment_ms(text, called(options, name), "earliest, latest, the id of an entry, or a time"))

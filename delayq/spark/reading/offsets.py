@@ -7,7 +7,9 @@ An offset in a checkpoint:
 
 `mark` tells the stream from a later one with its name; "" if the stream has none, or its shard was empty. Then the
 numbers decide, as far as they can. An id also says which event of an entry with several it is. Before format 2, an
-offset was what `shards` holds, without marks.
+offset was what `shards` holds, without marks. A query that reads several streams has an offset of each:
+
+    {"format": 3, "kind": "events", "prefix": "delayq", "streams": {"emails": {"format": 2, …}, …}}
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ Offsets: TypeAlias = dict[int, Offset]
 
 BEGINNING = Offset("0-0", 0)
 FORMAT = 2
+SEVERAL = 3
 _SINCE = "since"
 
 
@@ -77,12 +80,45 @@ def load(source: Source, stored: Mapping[str, Any]) -> Offsets:
     """
     if "format" not in stored:
         return {int(shard): Offset(**offset) for shard, offset in stored.items() if shard != _SINCE}
+    if stored["format"] == SEVERAL:
+        others = ", ".join(stored["streams"])
+        raise InvalidInput(f"the checkpoint belongs to a query of {others}: list them all, or use another checkpoint")
     if stored["format"] != FORMAT:
         raise InvalidInput(f"the checkpoint has offsets of format {stored['format']}: use a newer delayq to read it")
     found = Source(stored["kind"], stored["prefix"], stored["name"])
     if found != source:
         raise InvalidInput(f"the checkpoint belongs to {_said(found)}, not to {_said(source)}: use another checkpoint")
     return {int(shard): Offset(**offset) for shard, offset in stored["shards"].items()}
+
+
+def dump_several(source: Source, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the offset of several streams, from what `dump` returned for each name.
+
+    Args:
+        source: of all of them; its name does not matter.
+    """
+    return {"format": SEVERAL, "kind": source.kind, "prefix": source.prefix, "streams": dict(streams)}
+
+
+def load_several(source: Source, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read what `dump_several` returned, or `dump` for one stream; return the offset of each name, as `load` takes it.
+
+    Raises:
+        InvalidInput: they are those of other streams, or in another form.
+    """
+    if stored.get("format") == FORMAT:
+        load(source._replace(name=stored["name"]), stored)
+        return {stored["name"]: dict(stored)}
+    if stored.get("format") != SEVERAL:
+        raise InvalidInput(
+            "the checkpoint does not name its streams, or a newer delayq wrote it: use another checkpoint"
+        )
+    if (stored["kind"], stored["prefix"]) != (source.kind, source.prefix):
+        raise InvalidInput(
+            f"the checkpoint belongs to {stored['kind']} with prefix {stored['prefix']}, not to {source.kind} with "
+            f"prefix {source.prefix}: use another checkpoint"
+        )
+    return dict(stored["streams"])
 
 
 def _said(source: Source) -> str:
@@ -181,3 +217,16 @@ def ahead(ends: Mapping[int, Offset], offsets: Offsets) -> Offsets:
     starts = {shard: since(offsets.get(shard, BEGINNING), last) for shard, last in ends.items()}
     left = [shard for shard, last in ends.items() if order(last.id) > order(starts[shard].id)]
     return {shard: ends[shard] for shard in sorted(left, key=lambda shard: order(starts[shard].id))}
+
+
+def count(offsets: Mapping[int, Offset], ends: Offsets, extents: Mapping[int, Extent]) -> int:
+    """Count the entries from some offsets to these ends; at most those, if the server does not count."""
+    starts = {shard: since(offsets.get(shard, BEGINNING), last) for shard, last in ends.items()}
+    return sum(between(start, ends[shard], extents[shard]) for shard, start in starts.items())
+
+
+def between(offset: Offset, last: Offset, extent: Extent) -> int:
+    """Count the entries of a shard between two places; at most those, if the server does not count."""
+    if offset.entries is None or last.entries is None:
+        return extent.length
+    return last.entries - offset.entries

@@ -11,7 +11,7 @@ import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.model.units import MAX_TIME_MS, timestamp_ms
+from delayq.model.units import MAX_TIME_MS, delay_ms, timestamp_ms
 
 T = TypeVar("T", bound=str)
 
@@ -42,6 +42,12 @@ class SourceOptions(Mapping[str, str]):
         """Return an option's name as the user wrote it: with underscores, or as it is known here."""
         given = self._given.get(_key(name), (name, ""))[0]
         return given if "_" in given or given == "path" else name
+
+    def replaced(self, **others: str | None) -> SourceOptions:
+        """Return the same options, but some with other values; None leaves an option out."""
+        keys = {_key(name): (name, value) for name, value in others.items() if value is not None}
+        kept = {key: given for key, given in self._given.items() if key not in map(_key, others)}
+        return SourceOptions(dict((kept | keys).values()))
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._given.values())
@@ -82,6 +88,15 @@ def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text.lower() not in _SWITCH:
         raise InvalidInput(f"{called(options, name)} is {text!r}: give true or false")
     return _SWITCH[text.lower()]
+
+
+def seconds_of(options: Mapping[str, str], name: str, default: float) -> float:
+    """Return an option that is a number of seconds, 0 or more."""
+    given = options.get(name, str(default))
+    try:
+        return delay_ms(float(given), called(options, name)) / 1000
+    except ValueError as error:
+        raise InvalidInput(f"{called(options, name)} is {given!r}: give seconds, 0 or more") from error
 
 
 def one_of(options: Mapping[str, str], name: str, among: Sequence[str], default: str) -> str:

@@ -16,10 +16,12 @@ from delayq.model.positions import number_of
 from delayq.model.record import Extent
 from delayq.operations.topics import partitions
 from delayq.spark.reading import offsets as at
-from delayq.spark.reading.batch_reader import EARLIEST, LATEST, MOST_ENTRIES, EntryStreams, position
+from delayq.spark.reading.batch_reader import EntryStreams
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
-from delayq.spark.reading.options import switch, whole
+from delayq.spark.reading.options import switch
+from delayq.spark.reading.positions import EARLIEST, LATEST, positions
 from delayq.spark.reading.stream_partitions import StreamPartition
+from delayq.spark.reading.trigger_limits import TriggerLimits
 from delayq.topic import Topic
 
 REMEDY = '; to read what is there, continue with .option("failOnDataLoss", "false") or from a new checkpoint'
@@ -33,27 +35,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     they were read, or another stream has this name, the query fails with DataLost or, with the option `failOnDataLoss`
     off, logs this, leaves them out, and reads the other stream from its beginning. Single records that were deleted
     from a topic may count as trimmed once all earlier ones are trimmed.
+
+    Attributes:
+        taken: how many entries the batch has whose end was asked for last.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._streams = EntryStreams(options, schema)
         self._source = self._streams.source
-        self._start = position(options, "start", EARLIEST)
-        self._most = whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
+        self._start = positions(options, "start", EARLIEST)
+        self._limits = TriggerLimits(options)
         self._fails = switch(options, "failOnDataLoss", True)
         self._until: Offsets | None = None
         self._beginning: Offsets | None = None
         self._report: dict[str, Any] | None = None
+        self.taken = 0
         self._open: tuple[ExitStack, Topic] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
         """Return where a new query begins."""
-        self._beginning = {shard: self._first(extent) for shard, extent in self._extents(report=True).items()}
+        self._beginning = {shard: self._first(shard, extent) for shard, extent in self._extents(report=True).items()}
         return at.dump(self._source, self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may read."""
-        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+        return limit_of(self._limits)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now, as this query ends with it."""
@@ -66,8 +72,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look_for_gaps(offsets, extents)
         ends = self._until or {shard: at.end(extent) for shard, extent in extents.items()}
         reached = at.ahead(ends, offsets)
+        if self._until is None and self._limits.holds_back(at.count(offsets, reached, extents)):
+            reached = {}
         if isinstance(limit, ReadMaxRows):
             reached = self._within(limit.max_rows, reached, offsets)
+        self.taken = at.count(offsets, reached, extents)
         self._report = self._progress(offsets | reached, extents)
         if not reached:
             return start  # unchanged, as Spark takes any difference for a batch
@@ -91,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: dict[int, list[StreamPartition]] = {}
         for shard in sorted(behind.keys() & extents.keys()):
             begin = at.since(behind[shard], ends[shard])
-            count = _between(begin, ends[shard], extents[shard])
+            count = at.between(begin, ends[shard], extents[shard])
             bounds = f"({begin.id}", ends[shard].id
             found[shard] = self._streams.partitions(topic, shard, len(extents), *bounds, count)
         extents = self._extents()  # last, as the tasks notice what is trimmed from now on
@@ -126,16 +135,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _extents(self, report: bool = False) -> dict[int, Extent]:
         return dict(enumerate(self._streams.extents(self._topic, report)))
 
-    def _first(self, extent: Extent) -> Offset:
-        if self._start == LATEST:
+    def _first(self, shard: int, extent: Extent) -> Offset:
+        start = self._start.of(shard)
+        if start == LATEST:
             return at.end(extent)
-        return at.before(0 if self._start == EARLIEST else number_of(self._start), extent)
+        return at.before(0 if start == EARLIEST else number_of(start), extent)
 
     def _progress(self, reached: Offsets, extents: dict[int, Extent]) -> dict[str, Any]:
         ends = {shard: at.end(extent) for shard, extent in extents.items()}
-        behind = at.ahead(ends, reached)
-        starts = {shard: at.since(reached.get(shard, BEGINNING), last) for shard, last in behind.items()}
-        backlog = sum(_between(start, ends[shard], extents[shard]) for shard, start in starts.items())
+        backlog = at.count(reached, at.ahead(ends, reached), extents)
         return {"source": str(self._streams), "backlog": backlog} | at.dump(self._source, ends)
 
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
@@ -161,7 +169,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("entries lost", stream=str(self._streams), shard=shard, what=what)
 
 
-def _between(offset: Offset, last: Offset, extent: Extent) -> int:
-    if offset.entries is None or last.entries is None:
-        return extent.length
-    return last.entries - offset.entries
+def limit_of(limits: TriggerLimits) -> ReadLimit:
+    """Return how much a batch may read."""
+    return ReadAllAvailable() if limits.most is None else ReadMaxRows(limits.most)

@@ -21,11 +21,10 @@ from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.message_ids import new_id
 from delayq.model.placement import MAX_SHARDS
 from delayq.model.progress import Progress
-from delayq.model.units import delay_ms
 from delayq.operations.encode import EncodedMessage, encode_message, stored_retries
 from delayq.operations.send import send_new
 from delayq.spark.errors import ASIDE
-from delayq.spark.reading.options import SourceOptions, called, check_known, one_of, required
+from delayq.spark.reading.options import SourceOptions, check_known, one_of, required, seconds_of
 from delayq.spark.reading.options import whole as number
 from delayq.spark.redis_options import RedisOptions, ServerClock
 from delayq.spark.writing.ids import Ids
@@ -76,7 +75,7 @@ class WriteTask:
         self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
         self._rows = Rows(schema, one_of(options, "payloadFormat", FORMATS, "text"))
-        self._unique_ms = _window_ms(options)
+        self._unique_ms = round(seconds_of(options, "uniqueFor", DAY) * 1000)
         self._mode = one_of(options, "mode", MODES, "FAILFAST")
         self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
@@ -203,11 +202,3 @@ class Sink(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log that the job failed."""
         self._task.abort(messages)
-
-
-def _window_ms(options: Mapping[str, str]) -> int:
-    given = options.get("uniqueFor", DAY)
-    try:
-        return delay_ms(float(given), called(options, "uniqueFor"))
-    except ValueError as error:
-        raise InvalidInput(f"{called(options, 'uniqueFor')} is {given!r}: give seconds, 0 or more") from error

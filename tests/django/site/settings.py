@@ -50,6 +50,7 @@ if os.environ.get("SITE_POSTGRESQL"):
             "NAME": name,
             "USER": "postgres",
             "HOST": os.environ["SITE_POSTGRESQL"],
+            "TEST": {"MIGRATE": False},  # the tables are made at once
         }
         for alias, name in {"default": "site", "other": "other"}.items()
     }
@@ -58,7 +59,8 @@ else:
         alias: {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": os.path.join(os.environ["SITE_FOLDER"], f"{alias}.sqlite3"),
-            "TEST": {"NAME": os.path.join(os.environ["SITE_FOLDER"], f"test-{alias}.sqlite3")},
+            "OPTIONS": {"init_command": "PRAGMA synchronous=OFF"},
+            "TEST": {"NAME": os.path.join(os.environ["SITE_FOLDER"], f"test-{alias}.sqlite3"), "MIGRATE": False},
         }
         for alias in ("default", "other")
     }

@@ -1,12 +1,8 @@
-"""A load that is killed at one of its steps: `python -m tests.harness.lake.hydrate_and_die URL LAKE NOW_MS STEP`.
-
-STEP is where it dies: the name of one of `STEPS`, and how often that step succeeds before.
-"""
+"""A load that is killed at one of its steps."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +37,16 @@ def die_at(step: str, times: int) -> None:
     setattr(place, name, instead)
 
 
-def main(url: str, lake: str, now_ms: str, step: str, times: str) -> None:
-    """Load, and die."""
+def main(url: str, lake: Path, now_ms: int, step: str, times: int) -> None:
+    """Load in a process of its own, and die.
+
+    Args:
+        step: where it dies: one of `STEPS`.
+        times: how often that step succeeds before.
+    """
     clock = Clock()
-    clock.ms = int(now_ms)
+    clock.ms = now_ms
     loading.BATCH_ROWS = 4
-    die_at(step, int(times))
-    with far_queue(url, Path(lake), clock) as queue:
-        load(queue, Path(lake), keep=0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    die_at(step, times)
+    with far_queue(url, lake, clock) as queue:
+        load(queue, lake, keep=0)

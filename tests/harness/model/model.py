@@ -395,13 +395,13 @@ class Model(Groups, Records):
                 break
             _, due, id = member
             self.in_line.remove(member)
-            m, (till, told) = self.messages.get(id), self.parked.get(id, (0, None))
-            if m is not None and m.state in ("pending", "ready") and told == due and m.score == till:
+            m, (till, waited_for) = self.messages.get(id), self.parked.get(id, (0, None))
+            if m is not None and m.state in ("pending", "ready") and waited_for == due and m.score == till:
                 m.state, m.score = "ready", due
                 self.kept[id] = key
                 self.counters["promoted"] += 1
                 room -= 1
-            if told == due and (m is None or m.state != "unack"):
+            if waited_for == due and (m is None or m.state != "unack"):
                 del self.parked[id]
 
     def look_through(self) -> None:

@@ -144,8 +144,8 @@ class Cluster:
     def executors(self) -> list[int]:
         """Return the processes that run tasks."""
         groups = {worker.group for worker in self._workers}
-        told = _processes("pgid=,args=")
-        return [pid for pid, (group, *args) in told.items() if int(group) in groups and EXECUTOR in "".join(args)]
+        processes = _processes("pgid=,args=")
+        return [pid for pid, (group, *args) in processes.items() if int(group) in groups and EXECUTOR in "".join(args)]
 
     def lose(self, executor: int) -> None:
         """Kill an executor and the Pythons it has started, as if its machine were lost."""
@@ -157,9 +157,9 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _processes(told: str) -> dict[int, list[str]]:
+def _processes(columns: str) -> dict[int, list[str]]:
     """Return one or two columns of ps for each process, by id."""
-    done = subprocess.run(["ps", "-eww", "-o", f"pid=,{told}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(["ps", "-eww", "-o", f"pid=,{columns}"], capture_output=True, text=True, check=True)
     return {int(pid): rest for pid, *rest in (line.split(maxsplit=2) for line in done.stdout.splitlines())}
 
 

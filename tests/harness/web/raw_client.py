@@ -51,10 +51,10 @@ class RawClient:
         self._connection.sendall("\r\n".join([*lines, "\r\n"]).encode("latin-1") + body)
         answer = HTTPResponse(self._connection, method=method)
         answer.begin()
-        told = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        received = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         if answer.will_close:
             self._close()
-        return told
+        return received
 
     def _close(self) -> None:
         if self._connection is not None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from argparse import REMAINDER, ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from inspect import cleandoc
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,14 +18,24 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from _delayq_command import main
+from _delayq_command import run_apart
 from delayq.cli import main as cli
+from delayq.cli.app import MODULES, Commands
+from delayq.cli.options import example
 from delayq.django import queues
 from delayq.django.backend import DelayqBackend
 from delayq.django.framework import task_backends
 from delayq.django.options import Options
 
 OWN = ("--settings", "--pythonpath")  # which Django has read already
+ABOUT_QUEUES = """\
+QUEUE is one of QUEUES in the setting TASKS; without any, all of them are consumed. The URL and the prefix are those of
+its OPTIONS. With --exec, QUEUE is any queue there."""
+EXAMPLE = """
+manage.py delayq consume
+manage.py delayq consume emails=5 default
+manage.py delayq consume plain --exec 'cat'
+"""
 
 
 class Command(BaseCommand):
@@ -62,17 +77,17 @@ class Command(BaseCommand):
             options = Options.of(backend.options)
         except msgspec.ValidationError as error:
             raise CommandError(f"TASKS[{backend.alias!r}]['OPTIONS']: {error}") from error
-        if options.url is not None:
-            os.environ["DELAYQ_URL"] = options.url  # not in the arguments of child processes, which others can see
-        names = cli.list_commands(click.Context(cli))
-        command = next((each for each in rest if each in names), None)
+        command = next((each for each in rest if each in MODULES), None)
         is_ours = command == "consume" and not _has_program(rest)
-        if is_ours:
-            _let_children_import()
-            _name_targets(backend)
-        elif options.prefix != "delayq":
+        variables = {"PYTHONPATH": _path_of_children()} if is_ours else {}
+        if options.url is not None:
+            variables["DELAYQ_URL"] = options.url  # not in the arguments of child processes, which others can see
+        if not is_ours and options.prefix != "delayq":
             rest = ["--prefix", options.prefix, *rest]
-        main(args=rest, prog_name="manage.py delayq")
+        if os.getpid() == 1:
+            run_apart()
+        with _environment(variables):
+            _Managed(backend if is_ours else None)(args=rest, prog_name="manage.py delayq")
 
 
 def _taken(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -92,12 +107,13 @@ def _taken(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def _backend(alias: str | None) -> DelayqBackend:
     ours = [name for name in task_backends if isinstance(task_backends[name], DelayqBackend)]
+    if not ours:
+        raise CommandError("TASKS has none with the BACKEND delayq.django.DelayqBackend: see docs/django.md")
     if alias is None and (len(ours) == 1 or "default" in ours):
         alias = ours[0] if len(ours) == 1 else "default"
     if alias not in ours:
-        names = ", ".join(ours) or "none"
-        what = "give --backend" if alias is None else f"{alias!r} is none of them"
-        raise CommandError(f"the backends in TASKS with delayq.django.DelayqBackend: {names}; {what}")
+        what = "TASKS has several of delayq" if alias is None else f"unknown backend {alias!r}"
+        raise CommandError(f"{what}: give --backend with one of {', '.join(ours)}")
     return task_backends[alias]  # type: ignore[no-any-return]
 
 
@@ -106,25 +122,71 @@ def _has_program(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in {"--exec", "--topic"} for word in words)
 
 
-def _let_children_import() -> None:
-    """Let the processes that `consume` starts import what this one can: the folder of manage.py, above all."""
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([sys.path[0], *known])))
+def _path_of_children() -> str:
+    """Return the PYTHONPATH with which the processes that `consume` starts can import what this one can.
+
+    Without what each Python has by itself: a task may start another one.
+    """
+    paths = sysconfig.get_paths()
+    own = [Path(paths[each]) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
+    mine = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100  # as it is: resolved, a link would be another
+    return os.pathsep.join(dict.fromkeys(each for each in mine if not any(map(Path(each).is_relative_to, own))))
 
 
-def _name_targets(backend: DelayqBackend) -> None:
-    """Let the TARGETs of `consume` be names of the backend's queues; without any, all in QUEUES."""
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for this process and those that it starts, as long as the command runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _Managed(Commands):
+    """The commands of ``delayq``, with a `consume` of their own if it is for a backend's tasks."""
+
+    def __init__(self, consumed: DelayqBackend | None) -> None:
+        super().__init__(
+            callback=cli.callback,
+            params=cli.params,
+            help=cli.help,
+            epilog=cli.epilog,
+            context_settings=cli.context_settings,
+        )
+        self._consumed = consumed
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found: click.Command | None = super().get_command(ctx, cmd_name)
+        if found is None or cmd_name != "consume" or self._consumed is None:
+            return found
+        return _consume(found, self._consumed)
+
+
+def _consume(command: click.Command, backend: DelayqBackend) -> click.Command:
+    """Return a `consume` whose TARGETs are names of the backend's queues; without any, all in QUEUES."""
 
     def named(ctx: click.Context, _: click.Parameter, given: Sequence[str]) -> Sequence[str]:
         if not (given or backend.queues):
             raise click.UsageError("QUEUES is empty, which allows any name: name the queues to consume", ctx)
         return [_target(backend, each) for each in given or sorted(backend.queues)]
 
-    context = click.Context(cli)
-    consume = cli.get_command(context, "consume")
-    assert consume is not None
-    [targets] = [each for each in consume.params if each.name == "targets"]
-    targets.required, targets.callback, targets.metavar = False, named, "[QUEUE[=WEIGHT]]..."
+    made, text = copy(command), cleandoc(command.help or "")
+    [about] = [each for each in text.split("\n\n") if each.startswith("TARGET is ")]
+    made.help = text.replace(about, ABOUT_QUEUES).replace("TARGET", "QUEUE")
+    made.epilog = example(EXAMPLE)
+    made.params = list(map(copy, command.params))
+    for each in made.params:
+        if isinstance(each, click.Option) and each.help:
+            each.help = each.help.replace("TARGET", "QUEUE")
+        if each.name == "targets":
+            each.required, each.callback, each.metavar = False, named, "[QUEUE[=WEIGHT]]..."
+    return made
 
 
 def _target(backend: DelayqBackend, given: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.db import connection, connections
@@ -71,9 +72,15 @@ def use_database():
 
 
 @task
-def wait(seconds):
-    time.sleep(seconds)
+def wait(path):
+    while not Path(path).exists():
+        time.sleep(0.01)
     return os.getpid()
+
+
+@task
+def die():
+    os._exit(1)
 
 
 @task

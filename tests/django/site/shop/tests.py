@@ -1,21 +1,37 @@
 """What a backend of Django's tasks has to do, on one database; `tests/django` runs it on several."""
 
+import asyncio
+import contextlib
 import datetime as dt
+import io
 import os
+import runpy
+import sys
+import tempfile
 import threading
+import time
 import unittest
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
+import click
 import django
+import msgspec
+from delayq.cli import main as cli
+from django.conf import settings
 from django.core import checks
 from django.core.management import CommandError, call_command
-from django.db import transaction
-from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
+from django.db import close_old_connections, connections, transaction
+from django.test import AsyncRequestFactory, SimpleTestCase, TestCase, override_settings
 from django.utils import timezone
 
 import delayq
 from delayq import Consumer, backoff
-from delayq.django import DelayqTask, queues
+from delayq.django import DelayqTask, dashboard, framework, queues
+from delayq.django.management.commands.delayq import _path_of_children
+from delayq.django.options import Options
+from delayq.types import TaskRuns
 from shop import tasks as shop
 from shop.framework import InvalidTask, base, exceptions, signals, tasks
 from shop.models import Order
@@ -39,15 +55,20 @@ def done(result, *names):
     return result
 
 
-class Enqueued(TransactionTestCase):
-    """Enqueueing and results."""
+class Live(SimpleTestCase):
+    """Tests whose transactions commit. Each begins without orders and messages, which is quicker than a flush."""
 
     databases = {"default", "other"}
 
     def setUp(self):
         shop.NOTES.clear()
+        Order.objects.all().delete()
         for name in ("default", "emails"):
             queue(name).purge()
+
+
+class Enqueued(Live):
+    """Enqueueing and results."""
 
     def test_arguments_arrive_as_django_allows_them(self):
         result = shop.add.enqueue(1, 2, 3, c=4, d={"e": (5,)})
@@ -138,26 +159,29 @@ class Enqueued(TransactionTestCase):
         with override_settings(TASKS={"default": {"BACKEND": "delayq.django.DelayqBackend", "OPTIONS": options}}):
             result = shop.add.enqueue(1)
             drain()
-            threading.Event().wait(0.1)
+            time.sleep(0.1)
             with self.assertRaises(exceptions.TaskResultDoesNotExist):
                 shop.add.get_result(result.id)
 
     def test_running_result_has_its_worker(self):
-        result = shop.wait.enqueue(1.0)
-        consumer = Consumer(queue())
-        consumer.start()
-        try:
-            for _ in range(100):
-                result.refresh()
-                if result.status == STATUS.RUNNING:
-                    break
-                threading.Event().wait(0.05)
-            self.assertEqual(result.status, STATUS.RUNNING)
-            self.assertEqual(result.attempts, 1)
-            self.assertLess(abs(result.started_at - timezone.now()), dt.timedelta(seconds=20))
-            self.assertIsNone(result.finished_at)
-        finally:
-            consumer.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            go = Path(folder) / "go"
+            result = shop.wait.enqueue(str(go))
+            consumer = Consumer(queue())
+            consumer.start()
+            try:
+                for _ in range(3000):
+                    result.refresh()
+                    if result.status == STATUS.RUNNING:
+                        break
+                    time.sleep(0.01)
+                self.assertEqual(result.status, STATUS.RUNNING)
+                self.assertEqual(result.attempts, 1)
+                self.assertLess(abs(result.started_at - timezone.now()), dt.timedelta(seconds=60))
+                self.assertIsNone(result.finished_at)
+            finally:
+                go.touch()
+                consumer.stop()
         result.refresh()
         self.assertEqual((result.return_value, result.worker_ids), (os.getpid(), [consumer.name]))
 
@@ -241,11 +265,10 @@ class Enqueued(TransactionTestCase):
             shop.add.using(priority=1)
 
 
-class Paths(TransactionTestCase):
+class Paths(Live):
     """Only tasks run."""
 
     def test_path_of_something_else_does_not_run(self):
-        shop.NOTES.clear()
         for path in (
             "shop.tasks.not_a_task",
             "os.getpid",
@@ -261,7 +284,6 @@ class Paths(TransactionTestCase):
                 self.assertEqual(queue().get(sent.id).state, "retry")  # another consumer may have it
                 self.assertIn(path, queue().get(sent.id).error)
         self.assertEqual(shop.NOTES, [])
-        queue().purge()
 
     def test_payload_of_another_shape_is_dead(self):
         for payload in ({"args": {}}, {"kwargs": []}, {"args": [1], "more": 2}):
@@ -270,19 +292,24 @@ class Paths(TransactionTestCase):
                 drain()
                 self.assertEqual(queue().get(sent.id).reason, "payload-mismatch")
 
+    def test_header_of_another_shape_is_an_error_of_its_message(self):
+        for written in ("tomorrow", 5, "2040-01-02T03:04:05"):  # the last one without a zone
+            with self.subTest(written):
+                headers = {"django-run-after": written}
+                sent = queue().send({"args": [1]}, task="shop.tasks.add", results=60, headers=headers, max_retries=0)
+                with self.assertRaises(exceptions.TaskResultDoesNotExist):
+                    backends["default"].get_result(sent.id)
+                drain()
+                self.assertIn("InvalidInput", queue().get(sent.id).error)
+
     def test_task_that_no_consumer_would_find_is_refused(self):
         hidden = tasks.task(shop.not_a_task)
         with self.assertRaisesMessage(InvalidTask, "not a task"):
             hidden.enqueue()
 
 
-class Committed(TransactionTestCase):
+class Committed(Live):
     """A task is sent once its transaction commits."""
-
-    databases = {"default", "other"}
-
-    def setUp(self):
-        queue().purge()
 
     def test_sent_on_commit(self):
         with transaction.atomic():
@@ -316,6 +343,14 @@ class Committed(TransactionTestCase):
             self.assertEqual(queue().stats().pending, 1)
         self.assertEqual(queue().stats().pending, 2)
 
+    def test_without_autocommit_a_transaction_must_be_open(self):
+        transaction.set_autocommit(False)
+        try:
+            with self.assertRaises(transaction.TransactionManagementError):
+                shop.add.enqueue(1)
+        finally:
+            transaction.set_autocommit(True)
+
     def test_none_sends_at_once(self):
         with transaction.atomic():
             result = shop.add.using(backend="any", queue_name="default").enqueue(1)
@@ -344,16 +379,17 @@ class InTestCase(TestCase):
         self.assertEqual(queue().stats().pending, 1)
 
 
-class Runs(TransactionTestCase):
+class Runs(Live):
     """What surrounds a run."""
-
-    def setUp(self):
-        queue().purge()
-        shop.NOTES.clear()
 
     def test_connections_are_closed_around_a_task(self):
         seen = []
-        with mock.patch("delayq.django.runs.close_old_connections", side_effect=lambda: seen.append("close")):
+
+        def close():
+            seen.append("close")
+            close_old_connections()
+
+        with mock.patch("delayq.django.runs.close_old_connections", side_effect=close):
             with mock.patch("delayq.django.runs.reset_queries", side_effect=lambda: seen.append("reset")):
                 done(shop.use_database.enqueue())
         self.assertEqual(seen, ["reset", "close", "close"])
@@ -400,6 +436,27 @@ class Runs(TransactionTestCase):
             ],
         )
 
+    def test_run_does_not_need_the_record_of_earlier_attempts(self):
+        result = retrying(shop.attempts, 1).enqueue(fails=1)
+        with mock.patch.object(delayq.Queue, "result", side_effect=delayq.ServerUnreachable("away")):
+            drain()
+        result.refresh()
+        self.assertEqual((result.status, result.attempts), (STATUS.SUCCESSFUL, 2))
+        self.assertEqual([workers[0] for _, workers in shop.NOTES][1:], ["unknown"])
+
+    def test_runs_are_counted_by_task(self):
+        before = queue().stats().tasks
+        done(shop.add.enqueue(1))
+        done(shop.fail.enqueue())
+        queue().send({}, task="shop.tasks.nope", results=60)
+        drain()
+        after = queue().stats().tasks
+        acked, dead = [
+            [runs.get(name, TaskRuns()) for runs in (after, before)] for name in ("shop.tasks.add", "shop.tasks.fail")
+        ]
+        self.assertEqual((acked[0].acked - acked[1].acked, dead[0].dead - dead[1].dead), (1, 1))
+        self.assertNotIn("shop.tasks.nope", after)
+
     def test_receiver_that_raises_does_not_undo_the_work(self):
         def fail(**_):
             raise KeyError("receiver")
@@ -424,6 +481,22 @@ class Runs(TransactionTestCase):
             signals.task_finished.disconnect(note)
         self.assertEqual([(each[0], each[1]) for each in seen], [(sent.id, STATUS.FAILED)])
 
+    def test_death_of_an_occurrence_is_told(self):
+        """Its id does not say its queue, which may have any name."""
+        seen = []
+        signals.task_finished.connect(note := lambda task_result, **_: seen.append(task_result))
+        schedules = queue("timetable", "any").schedules
+        schedules.add("soon", "0 0 1 1 *", message=backends["any"].message(shop.fail.using(backend="any"), "why"))
+        try:
+            occurrence = schedules.run_now("soon")
+            Consumer(queue("timetable", "any")).drain()
+        finally:
+            schedules.remove("soon")
+            signals.task_finished.disconnect(note)
+        [result] = seen
+        self.assertEqual((result.id, result.status, result.args), (occurrence.id, STATUS.FAILED, ["why"]))
+        self.assertIs(result.errors[0].exception_class, ValueError)
+
     def test_schedule_runs_a_task(self):
         backend = backends["default"]
         queue().schedules.add("soon", "0 0 1 1 *", message=backend.message(shop.add, 1, c=3))
@@ -436,7 +509,7 @@ class Runs(TransactionTestCase):
             queue().schedules.remove("soon")
 
 
-class Queues(TransactionTestCase):
+class Queues(Live):
     """One queue object a process."""
 
     def test_threads_share_it(self):
@@ -448,21 +521,36 @@ class Queues(TransactionTestCase):
             each.join()
         self.assertEqual(len({*map(id, found), id(queue())}), 1)
 
-    def test_fork_has_its_own(self):
-        shop.add.enqueue(1)
-        before = id(queue())
-        held = queues._lock.acquire()
-        self.assertTrue(held)
+    def test_fork_keeps_them(self):
+        """With their middleware, which the application has added before the web server has forked."""
+        sent, task = [], shop.add.using(backend="any", queue_name="forked")  # sent without a database
+        queue("forked", "any").middleware.after_send(lambda message, _: sent.append(message.id))
+        queue("forked", "any").send("from the parent")
+        self.assertTrue(queues._lock.acquire())  # as by another thread
         child = os.fork()
         if child == 0:
             code = 1
-            try:  # without a word to the database, whose connection is the parent's
-                code = 0 if id(queue()) != before and queue().get(shop_add_in_child().id) is not None else 2
+            try:
+                result = task.enqueue(1)
+                code = 0 if sent[1:] == [result.id] and task.get_result(result.id).args == [1] else 2
             finally:
                 os._exit(code)
         queues._lock.release()
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
-        self.assertEqual(id(queue()), before)
+        self.assertEqual(len(sent), 1)
+
+    def test_names_that_strangers_give_leave_nothing(self):
+        queue("real", "any").send({}, task="shop.tasks.add", id="real:1", results=60)
+        options = Options.of({**backends["any"].options, "results": 60})
+        with override_settings(TASKS={"any": {**settings.TASKS["any"], "OPTIONS": msgspec.structs.asdict(options)}}):
+            before = len(queues._made)
+            for number in range(5):
+                with self.assertRaises(exceptions.TaskResultDoesNotExist):
+                    backends["any"].get_result(f"stranger-{number}:1")
+            self.assertEqual(len(queues._made), before)
+            for _ in range(2):
+                self.assertEqual(backends["any"].get_result("real:1").status, STATUS.READY)
+            self.assertEqual(len(queues._made), before + 1)
 
     def test_command_finds_it(self):
         module, _, name = queues.target("default", "a.b/c").partition(":")
@@ -491,6 +579,9 @@ class Settings(SimpleTestCase):
         self.assertEqual(self.check(max_retries=-1), ["delayq.E002"])
         self.assertEqual(self.check(queues=["a{b}"]), ["delayq.E002"])
         self.assertEqual(self.check(enqueue_on_commit="nope"), ["delayq.E003"])
+        with mock.patch.dict(connections.settings["default"], ENGINE="django.db.backends.dummy"):
+            self.assertEqual(self.check(), ["delayq.E003"])
+            self.assertEqual(self.check(enqueue_on_commit=None), [])
         with self.modify_settings(INSTALLED_APPS={"remove": "delayq.django"}):
             self.assertEqual(self.check(), ["delayq.W001"])
 
@@ -501,14 +592,95 @@ class Settings(SimpleTestCase):
             shop.add.using(run_after=timezone.now())
 
 
-class Commands(TransactionTestCase):
+class Commands(Live):
     """manage.py delayq, within a process; `tests/django` runs it as a process."""
 
     def test_call_command(self):
         with self.assertRaises(CommandError):
             call_command("delayq", "show", "default", "nope")
-        with self.assertRaisesMessage(CommandError, "'nope'"):
+        with self.assertRaisesMessage(CommandError, "unknown backend 'nope'"):
             call_command("delayq", "--backend", "nope", "stats")
+
+    def test_help_of_consume_is_about_queues_and_nothing_else_changes(self):
+        variables = dict(os.environ)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            call_command("delayq", "consume", "--help")
+        self.assertIn("consume [OPTIONS] [QUEUE[=WEIGHT]]...", said.getvalue())
+        self.assertNotIn("MODULE:QUEUE", said.getvalue())
+        self.assertNotIn("TARGET", said.getvalue())
+        self.assertEqual(dict(os.environ), variables)
+        own = cli.get_command(click.Context(cli), "consume")
+        self.assertIn("MODULE:QUEUE", own.help)
+        self.assertIn("TARGET[=WEIGHT]...", [each.metavar for each in own.params])
+
+    def test_children_import_from_where_this_process_does(self):
+        with mock.patch.object(sys, "path", ["/of/pythonpath", "/of/manage.py", *sys.path]):
+            path = _path_of_children().split(os.pathsep)
+        self.assertEqual(path[:2], ["/of/pythonpath", "/of/manage.py"])
+        self.assertNotIn(str(Path(os.__file__).parent), path)
+
+
+class Dashboard(SimpleTestCase):
+    """A browser that leaves ends its request to the dashboard, wherever that is."""
+
+    def left(self, *events, leave):
+        """Return whether the dashboard's request ends when a browser leaves, after these events of its answer."""
+        began, ended, loop = threading.Event(), threading.Event(), asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+
+        async def app(_scope, _receive, send):
+            try:
+                for event in events:
+                    await send(event)
+                began.set()
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async def visit():
+            request = AsyncRequestFactory().get("/queues/")
+            user = SimpleNamespace(is_active=True, is_staff=True, get_username=lambda: "boss")
+            request.auser = mock.AsyncMock(return_value=user)
+            [pattern], *_ = dashboard.dashboard_urls()
+            await leave(asyncio.ensure_future(pattern.callback(request, path="")), began)
+
+        thread.start()
+        with mock.patch.object(dashboard._Served, "here", lambda _: (app, loop)):
+            asyncio.run(visit())
+        has_ended = ended.wait(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        return has_ended
+
+    def test_before_the_answer(self):
+        async def leave(view, began):
+            await asyncio.to_thread(began.wait)
+            view.cancel()
+            await asyncio.wait([view])
+
+        self.assertTrue(self.left(leave=leave))
+        self.assertTrue(self.left(START, leave=leave))
+
+    def test_before_the_first_part(self):
+        async def leave(view, _):
+            (await view).close()
+
+        self.assertTrue(self.left(START, {"type": "http.response.body", "more_body": True}, leave=leave))
+
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+class Framework(SimpleTestCase):
+    """Where the tasks framework is missing."""
+
+    def test_remedy_fits_the_version_of_django(self):
+        for version, remedy in (((5, 2), "django-tasks>="), ((6, 0), "[django]")):
+            missing = dict.fromkeys(("django.tasks", "django_tasks"))
+            with mock.patch.object(django, "VERSION", version), mock.patch.dict(sys.modules, missing):
+                with self.assertRaisesMessage(ImportError, remedy):
+                    runpy.run_path(framework.__file__)
 
 
 def retrying(task, times):
@@ -520,10 +692,6 @@ def fast():
     """Let retries of the default queue come at once."""
     queue().configure(backoff=backoff.fixed(0))
     return True
-
-
-def shop_add_in_child():
-    return shop.add.using(backend="any", queue_name="default").enqueue(1)
 
 
 async def tasks_in_thread(function):

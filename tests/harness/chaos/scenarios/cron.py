@@ -47,7 +47,7 @@ def run(world: World) -> Verdict:
     world.drain(queue)
     for consumer in consumers:
         world.stop(consumer)
-    fired = told_slots(world, starts)
+    fired = reported_slots(world, starts)
     verdict = world.verdict(queue, lease=lease)
     if verdict.buried:
         died = [(each.id, each.attempts, each.reason, each.error) for each in queue.dead.list()]
@@ -64,7 +64,7 @@ def run(world: World) -> Verdict:
     return verdict
 
 
-def told_slots(world: World, starts: dict[str, int]) -> dict[str, int]:
+def reported_slots(world: World, starts: dict[str, int]) -> dict[str, int]:
     """Note as sent what each schedule has sent, up to the last slot fired; return the number per schedule."""
     seen: dict[str, set[int]] = defaultdict(set)
     for event in history.read(world.folder):

@@ -54,7 +54,14 @@ def run(world: World) -> Verdict:
     world.figures["by"] = "libfaketime" if binary else "now"
     with contextlib.closing(server):
         queue = world.queue(server.url, lease=world.lease(LEASE), clock=str if binary else clock.now_ms)
-        play(world, queue, server.url, clock, [-step, step, *[0.0, -step, step] * (rounds - 1)], told=binary is None)
+        play(
+            world,
+            queue,
+            server.url,
+            clock,
+            [-step, step, *[0.0, -step, step] * (rounds - 1)],
+            is_wrapped=binary is None,
+        )
         verdict = world.verdict(queue)
     events = history.read(world.folder)
     verdict = replace(verdict, early=early(events, verdict.early, clock))
@@ -69,11 +76,11 @@ def run(world: World) -> Verdict:
     return verdict
 
 
-def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[float], *, told: bool) -> None:
+def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[float], *, is_wrapped: bool) -> None:
     """Let messages flow while the clock is stepped, until all are handled."""
 
     def start(name: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
-        clocked = ["clocked", "server", str(clock.path), name] if told else [name]
+        clocked = ["clocked", "server", str(clock.path), name] if is_wrapped else [name]
         return world.run(
             sys.executable, "-m", f"tests.harness.chaos.programs.{clocked[0]}", *clocked[1:], encoded(task)
         )

@@ -1,4 +1,4 @@
-"""Words of other queues, and what each is here: errors about a name that delayq lacks answer with these.
+"""Words of other libraries for queues, and what each is here: errors about a name that delayq lacks answer with these.
 
 A value that is a single name means that name here: an argument, an option or an attribute. Any other value is what to
 do instead. Programs pay for this only when they are wrong.
@@ -220,7 +220,6 @@ COMMANDS = {
     "empty": "purge",
     "suspend": "pause",
     "history": "run `delayq show QUEUE ID --history`",
-    "check": "doctor",
 }
 """Commands."""
 

@@ -13,7 +13,7 @@ import pytest
 import delayq
 from delayq import Middleware, Queue, aio
 from delayq.errors import PayloadNotSerializable
-from delayq.model import elsewhere
+from delayq.model import other_libraries
 from delayq.model.delivery import Outgoing
 
 NOWHERE = "redis://127.0.0.1:1/0"  # nothing may connect
@@ -45,7 +45,7 @@ def is_answered(error: BaseException, word: str, meant: str, form: str) -> bool:
     return f"{word!r}: " in str(error) and str(error).endswith(f": {answer(meant, form)}")
 
 
-@each(elsewhere.SEND)
+@each(other_libraries.SEND)
 def test_option_of_a_send(word: str, meant: str, queue: Queue):
     unknown: Any = {word: 1}
     with pytest.raises(TypeError) as caught:
@@ -56,7 +56,7 @@ def test_option_of_a_send(word: str, meant: str, queue: Queue):
 
 
 @faces
-@each(elsewhere.QUEUE)
+@each(other_libraries.QUEUE)
 def test_argument_of_a_queue(word: str, meant: str, face: Any):
     with pytest.raises(TypeError) as caught:
         face.Queue("emails", **{word: 1})
@@ -66,7 +66,7 @@ def test_argument_of_a_queue(word: str, meant: str, face: Any):
     assert not meant.isidentifier() or meant in parameters
 
 
-@each(elsewhere.CRON)
+@each(other_libraries.CRON)
 def test_argument_of_cron(word: str, meant: str, queue: Queue):
     unknown: Any = {word: 1}
     with pytest.raises(TypeError) as caught:
@@ -90,19 +90,19 @@ def check_attribute(subject: Any, word: str, meant: str) -> None:
 
 @faces
 def test_subclass_may_have_an_attribute_of_that_name(face: Any):
-    word = next(iter(elsewhere.OF_QUEUE))
+    word = next(iter(other_libraries.OF_QUEUE))
     subject = type("Own", (face.Queue,), {word: lambda _: "own"})("emails", url=NOWHERE)
     assert (getattr(subject, word)(), word in dir(subject)) == ("own", True)
 
 
 @faces
-@each(elsewhere.OF_QUEUE)
+@each(other_libraries.OF_QUEUE)
 def test_attribute_of_a_queue(word: str, meant: str, face: Any):
     check_attribute(face.Queue("emails", url=NOWHERE), word, meant)
 
 
 @faces
-@each(elsewhere.OF_TASK)
+@each(other_libraries.OF_TASK)
 def test_attribute_of_a_task(word: str, meant: str, face: Any):
     def function() -> None: ...
 
@@ -111,12 +111,12 @@ def test_attribute_of_a_task(word: str, meant: str, face: Any):
     check_attribute(welcome.options(delay=5), word, meant)
 
 
-@each(elsewhere.OF_MIDDLEWARE)
+@each(other_libraries.OF_MIDDLEWARE)
 def test_attribute_of_middleware(word: str, meant: str):
     check_attribute(Middleware(), word, meant)
 
 
-@each(elsewhere.OF_DELAYQ)
+@each(other_libraries.OF_DELAYQ)
 def test_name_in_the_package(word: str, meant: str):
     check_attribute(delayq, word, meant)
     with pytest.raises(ImportError) as caught:
@@ -133,7 +133,7 @@ def test_name_in_the_async_package_is_where_the_error_says():
 
 @pytest.mark.parametrize("table", ["SEND", "QUEUE", "CRON", "OF_QUEUE", "OF_TASK", "OF_MIDDLEWARE", "OF_DELAYQ"])
 def test_answers_name_what_exists(table: str, queue: Queue):
-    text = " ".join(getattr(elsewhere, table).values())
+    text = " ".join(getattr(other_libraries, table).values())
     assert [name for name in re.findall(r"@?\bqueue\.([a-z_]+)", text) if not hasattr(queue, name)] == []
     assert [name for name in re.findall(r"\bmiddleware\.([a-z_]+)", text) if not hasattr(queue.middleware, name)] == []
     assert [name for name in re.findall(r"\b([A-Z][a-z]\w+)\(", text) if not hasattr(delayq, name)] == []
@@ -141,7 +141,7 @@ def test_answers_name_what_exists(table: str, queue: Queue):
 
 @faces
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "expected"),
     [
         (lambda q: q.send("welcome", 42), r"send\(\) takes one payload .*got 42: write delay= or at=; .*@queue\.task"),
         (lambda q: q.reschedule("a", 60), r"reschedule\(\) takes one id .*got 60: write delay= or at="),
@@ -150,8 +150,8 @@ def test_answers_name_what_exists(table: str, queue: Queue):
     ],
     ids=["send", "reschedule", "requeue", "edit"],
 )
-def test_delay_is_given_by_name(call: Any, told: str, face: Any):
-    with pytest.raises(TypeError, match=told):
+def test_delay_is_given_by_name(call: Any, expected: str, face: Any):
+    with pytest.raises(TypeError, match=expected):
         ended(call(face.Queue("emails", url=NOWHERE)))
 
 

@@ -12,7 +12,7 @@ from delayq.cli import main
 from delayq.cli.consume.command import CHOOSE, VARIABLES, _alone, consume
 
 from delayq import Queue
-from delayq.model import elsewhere
+from delayq.model import other_libraries
 from tests.cli.conftest import Invoke, Run
 
 LISTED = {
@@ -46,7 +46,7 @@ def names(group: click.Group, path: str = "") -> Iterator[str]:
             yield from names(below, f"{path}{name} ")
 
 
-@pytest.mark.parametrize(("word", "meant"), elsewhere.COMMANDS.items(), ids=elsewhere.COMMANDS)
+@pytest.mark.parametrize(("word", "meant"), other_libraries.COMMANDS.items(), ids=other_libraries.COMMANDS)
 def test_command(word: str, meant: str, invoke: Invoke):
     done = invoke(word, "-x", "emails")
     said = f": did you mean 'delayq {meant}'?" if " " not in meant else f": {meant}"
@@ -58,24 +58,24 @@ def test_command_that_people_typed(word: str, invoke: Invoke):
     assert LISTED[word] in invoke(word, "emails").stderr
 
 
-@pytest.mark.parametrize(("word", "meant"), elsewhere.OPTIONS.items(), ids=elsewhere.OPTIONS)
+@pytest.mark.parametrize(("word", "meant"), other_libraries.OPTIONS.items(), ids=other_libraries.OPTIONS)
 def test_option_of_consume(word: str, meant: str, invoke: Invoke):
     done = invoke("consume", word, "5", "tasks:emails")
     said = f". Did you mean '{meant}'?" if " " not in meant else f": {meant}"
-    told = f"delayq: No such option '{word}'{said} (see delayq consume --help)\n"
-    assert (done.exit_code, done.stderr) == (2, told)
+    expected = f"delayq: No such option '{word}'{said} (see delayq consume --help)\n"
+    assert (done.exit_code, done.stderr) == (2, expected)
     assert word not in {option for each in consume.params for option in each.opts}
 
 
 def test_options_that_people_typed_are_answered():
-    assert set(TYPED) <= elsewhere.OPTIONS.keys()
+    assert set(TYPED) <= other_libraries.OPTIONS.keys()
 
 
 def test_option_before_the_command_is_answered(invoke: Invoke):
     assert "'-A': give MODULE:QUEUE as TARGET" in invoke("-A", "tasks", "worker", "-l", "info").stderr
 
 
-@pytest.mark.parametrize(("word", "meant"), [each for each in elsewhere.OPTIONS.items() if "--" in each[1]])
+@pytest.mark.parametrize(("word", "meant"), [each for each in other_libraries.OPTIONS.items() if "--" in each[1]])
 def test_option_before_the_command_is_not_answered_with_one_of_consume(word: str, meant: str, invoke: Invoke):
     done = invoke(word, "4", "stats")
     assert (done.exit_code, meant in done.stderr) == (2, False)
@@ -84,13 +84,13 @@ def test_option_before_the_command_is_not_answered_with_one_of_consume(word: str
 def test_answers_name_commands_and_options_that_exist():
     assert isinstance(main, click.Group)
     commands = set(names(main))
-    assert {meant for meant in elsewhere.COMMANDS.values() if " " not in meant} <= commands
-    tables = (elsewhere.COMMANDS, elsewhere.OPTIONS, elsewhere.OF_QUEUE, elsewhere.SEND)
+    assert {meant for meant in other_libraries.COMMANDS.values() if " " not in meant} <= commands
+    tables = (other_libraries.COMMANDS, other_libraries.OPTIONS, other_libraries.OF_QUEUE, other_libraries.SEND)
     text = " ".join(meant for table in tables for meant in table.values())
     named = re.findall(r"delayq ((?:[a-z]+ ?)+)", text)
     assert {re.sub(r"^consume .*", "consume", name.strip()) for name in named} <= commands
     options = {option for each in consume.params for option in each.opts}
-    assert set(re.findall(r"--[a-z-]+", " ".join(elsewhere.OPTIONS.values()))) <= options
+    assert set(re.findall(r"--[a-z-]+", " ".join(other_libraries.OPTIONS.values()))) <= options
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_variable_sets_an_option_that_the_command_line_does_not(delayq: Run, que
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("DELAYQ_CONCURRENCY", "many", "'many' is not a valid integer"),
         ("DELAYQ_CONCURRENCY", "0", "0 is not in the range 1<=x<="),
@@ -122,10 +122,10 @@ def test_variable_sets_an_option_that_the_command_line_does_not(delayq: Run, que
         ("DELAYQ_BURST", "perhaps", "'perhaps' is not a valid boolean"),
     ],
 )
-def test_bad_value_of_a_variable_is_refused_by_its_name(name: str, value: str, told: str, invoke: Invoke):
+def test_bad_value_of_a_variable_is_refused_by_its_name(name: str, value: str, expected: str, invoke: Invoke):
     done = invoke("consume", "tasks:emails", env={name: value})
     assert done.exit_code == 2
-    assert f"Invalid value for '{name}': {told}" in done.stderr
+    assert f"Invalid value for '{name}': {expected}" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Where reads of ledgers and topics begin and end: options of a read, for all shards or for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.model.positions import bound
+from delayq.spark.reading.options import called, moment_ms
+
+EARLIEST, LATEST = "earliest", "latest"
+_ID = re.compile(r"\d+(-\d+)?", re.ASCII)
+_FORMS = "earliest, latest, the id of an entry, or a time"
+_OBJECT = 'a JSON object of positions, such as {"0": "latest"} by shard, or {"emails": "latest"} of several by name'
+
+ByName: TypeAlias = dict[str, str | dict[str, str]]
+
+
+class Positions(NamedTuple):
+    """Positions by shard: "earliest", "latest" or an id.
+
+    Attributes:
+        others: of the shards that are not in `shards`.
+    """
+
+    others: str
+    shards: Mapping[int, str]
+
+    def of(self, shard: int) -> str:
+        """Return the position in a shard."""
+        return self.shards.get(shard, self.others)
+
+    def all(self) -> set[str]:
+        """Return all of them."""
+        return {self.others, *self.shards.values()}
+
+
+def positions(options: Mapping[str, str], name: str, default: str) -> Positions:
+    """Return the positions in the shards of a stream; a time becomes the id that begins with it.
+
+    Raises:
+        InvalidInput: the option is neither a position nor a JSON object of positions by shard.
+    """
+    what, text = called(options, name), options.get(name, default)
+    if not text.startswith("{"):
+        return Positions(_position(text, what), {})
+    given = _object(text, what, dict[str, str])
+    for shard in given:
+        if not shard.isascii() or not shard.isdigit():
+            raise InvalidInput(f"{what} names {shard!r}, which is not the number of a shard: give {_OBJECT}")
+    return Positions(default, {int(shard): _position(at, what) for shard, at in given.items()})
+
+
+def by_name(options: Mapping[str, str], name: str, names: list[str]) -> dict[str, str | None]:
+    """Return the option for each of several streams, as `positions` takes it; None where it is left out.
+
+    Args:
+        names: of streams that are known; others may appear later.
+
+    Raises:
+        InvalidInput: the option is a JSON object, but not of positions by name.
+    """
+    text = options.get(name)
+    if text is None or not text.startswith("{"):
+        return dict.fromkeys(names, text)
+    given: ByName = _object(text, called(options, name), ByName)
+    written = {
+        each: value if isinstance(value, str) else msgspec.json.encode(value).decode() for each, value in given.items()
+    }
+    return {each: written.get(each) for each in names}
+
+
+def _object(text: str, what: str, form: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=form)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{what} is {text!r}: give {_OBJECT}") from error
+
+
+def _position(text: str, what: str) -> str:
+    if text in (EARLIEST, LATEST):
+        return text
+    if _ID.fullmatch(text):
+        return bound(text, what)
+    return str(moment_ms(text, what, _FORMS))

@@ -1,0 +1,161 @@
+"""Read several ledgers or topics as they grow, in one query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from delayq.errors import ServerError
+from delayq.log import log
+from delayq.model.positions import order
+from delayq.spark.reading import offsets as at
+from delayq.spark.reading.offsets import Source
+from delayq.spark.reading.options import SourceOptions, report_missing, switch
+from delayq.spark.reading.several import Names, OfOne
+from delayq.spark.reading.streams import StreamReader, limit_of
+from delayq.spark.reading.trigger_limits import TriggerLimits
+from delayq.spark.redis_options import RedisOptions
+
+LOOK_SECONDS = 60.0
+"""Between two searches for new names that match a pattern: each scans the names of all keys."""
+
+KEPT_OPEN = 32
+"""How many connections the driver keeps open between two batches, one for each stream; with more streams, none."""
+
+
+class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The entries of several streams, each in exactly one batch; for each of them as in `StreamReader`.
+
+    A stream that begins to match the pattern while the query runs is read from its beginning, and so is one that is
+    added to the list of a query with a checkpoint. One that is left out keeps its place in the checkpoint.
+
+    Args:
+        schema: the wanted columns.
+    """
+
+    def __init__(self, names: Names, options: SourceOptions, schema: pa.Schema) -> None:
+        self._names = names
+        self._options = options
+        self._schema = schema
+        self._server = RedisOptions.of(options)
+        self._limits = TriggerLimits(options)
+        self._must_exist = switch(options, "failOnMissing", False)
+        self._readers: dict[str, StreamReader] = {}
+        self._found: list[str] = []
+        self._look_at = 0.0
+        self._until: list[str] | None = None
+        self._report: dict[str, Any] | None = None
+        for name in names.listed:
+            self._of(name)  # wrong options fail now
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
+        """Return where a new query begins."""
+        return self._dump({name: self._of(name).initialOffset() for name in self._search()})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a batch may read."""
+        return limit_of(self._limits)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now, as this query ends with it."""
+        self._until = self._search()
+        for name in self._until:
+            self._of(name).prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next batch goes."""
+        names = self._search() if self._until is None else self._until
+        stored = self._load(start)
+        starts = {name: stored.get(name, self._beginning(name)) for name in names}
+        ends = {name: self._of(name).latestOffset(starts[name], ReadAllAvailable()) for name in names}
+        behind = {name: self._of(name).taken for name in names}
+        if self._until is None and self._limits.holds_back(sum(behind.values())):
+            ends = {}
+        elif isinstance(limit, ReadMaxRows) and sum(behind.values()) > limit.max_rows:
+            ends = self._within(limit.max_rows, {name: starts[name] for name in names if behind[name]})
+        backlogs = {name: behind[name] - (self._of(name).taken if name in ends else 0) for name in names}
+        self._report = {"source": str(self._names), "backlog": sum(backlogs.values()), "backlogs": backlogs}
+        self._save_connections()
+        reached = {name: end for name, end in ends.items() if end != starts[name]}
+        return self._dump(stored | reached) if reached else start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return what the progress of a query shows as `latestOffset`: the entries left after the batch, by name."""
+        return self._report
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divide a batch among tasks."""
+        starts = self._load(start)
+        found: list[InputPartition] = []
+        for name, last in self._load(end).items():
+            first = starts.get(name, self._beginning(name))
+            if first != last:
+                found += [OfOne(name, part) for part in self._of(name).partitions(first, last)]
+        self._save_connections()
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of one of these parts."""
+        assert isinstance(partition, OfOne)
+        return self._of(partition.name).read(partition.value)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        for reader in self._readers.values():
+            reader.stop()
+
+    def _of(self, name: str) -> StreamReader:
+        if name not in self._readers:
+            self._readers[name] = StreamReader(self._names.of_one(self._options, name), self._schema)
+        return self._readers[name]
+
+    def _search(self) -> list[str]:
+        """Return the names, found anew from time to time; a query that knows some does not fail if that does."""
+        if time.monotonic() < self._look_at:
+            return self._found
+        try:
+            self._found = self._names.found(self._server)
+        except ServerError as error:
+            if not self._found:
+                raise
+            log.warning("search for streams failed", what=str(self._names), error=str(error))
+        if not self._found:
+            report_missing(str(self._names), self._must_exist)
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        return self._found
+
+    def _within(self, most: int, starts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Shorten the batch to `most` entries, divided among the streams, those with the oldest position first."""
+        reached: dict[str, dict[str, Any]] = {}
+        names = sorted(starts, key=lambda name: _oldest(starts[name]))
+        for waiting, name in zip(range(len(names), 0, -1), names, strict=True):
+            reached[name] = self._of(name).latestOffset(starts[name], ReadMaxRows(-(-most // waiting)))
+            most -= self._of(name).taken
+            if most <= 0:
+                break
+        return reached
+
+    def _save_connections(self) -> None:
+        if len(self._readers) > KEPT_OPEN:
+            self.stop()
+
+    def _beginning(self, name: str) -> dict[str, Any]:
+        return at.dump(self._source_of(name), {})
+
+    def _source_of(self, name: str) -> Source:
+        return Source(self._names.option, self._server.prefix, name)
+
+    def _dump(self, streams: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return at.dump_several(self._source_of(""), streams)
+
+    def _load(self, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        return at.load_several(self._source_of(""), stored)
+
+
+def _oldest(stored: dict[str, Any]) -> tuple[int, int]:
+    return min((order(offset["id"]) for offset in stored["shards"].values()), default=(0, 0))
