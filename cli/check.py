@@ -39,10 +39,12 @@ from .targets import load_queue
 def check(ctx: click.Context, server: ServerOptions, targets: Sequence[str], as_json: bool) -> int:
     """Hold all waiting messages and dead letters of each TARGET against its code, and count those that would fail.
 
-    TARGET is MODULE:QUEUE, as for delayq consume. A message would fail if its task or schedule has no function here, or
-    if its payload does not match the function's annotations. Nothing is changed, no handler runs, and no value of a
-    payload is shown. Dead letters count because they would fail again if you requeued them. Running messages, and those
-    in a lake, are not looked at. Exit code 1 if a message would fail.
+    TARGET is MODULE:QUEUE, as for delayq consume.
+
+    A message would fail if its task or schedule has no function here, or if its payload does not match the function's
+    annotations. Nothing is changed, no handler runs, and no value of a payload is shown. Dead letters count because
+    they would fail again if you requeued them. Running messages, and those in a lake, are not looked at. Exit code 1 if
+    a message would fail.
     """
     if ctx.get_parameter_source("prefix") is ParameterSource.COMMANDLINE:
         raise click.UsageError("leave out --prefix: a queue in a module has the prefix of its Queue(…)")

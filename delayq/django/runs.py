@@ -27,11 +27,13 @@ from delayq.django.framework import (
 from delayq.django.paths import load
 from delayq.errors import DelayqError, InvalidInput, PayloadMismatch, TaskFailed, UnknownTask
 from delayq.log import log
+from delayq.model.delivery import Delivery
 from delayq.model.envelope import RAW, Envelope, decode_json
 from delayq.model.message_info import result_of
 from delayq.model.outcome import RemoteTraceback
 from delayq.model.result import DEAD, failure
 from delayq.model.task import value_kept
+from delayq.model.typed_payload import reading_first
 from delayq.types import MessageInfo
 from delayq.types import TaskResult as Record
 
@@ -75,14 +77,14 @@ class Runs:
             load(path)
         except InvalidInput as error:
             raise UnknownTask(str(error), path) from error
-        return partial(self._run, path)
+        return reading_first(partial(self._run, path), _call_of)
 
     def _started(self, consumer: Any) -> None:
         self._consumer = consumer.name
 
     def _run(self, path: str, message: Message) -> Any:
         with _fresh_connections():
-            call: Call = message.read(_read)
+            call = _call_of(message)
             sender = type(task_backends[self._alias])
             task = results.called(self._alias, self._queue.name, path, message.headers)
             result = self._begun(task, call, message)
@@ -135,6 +137,10 @@ class Runs:
         except DelayqError as error:
             log.warning("record of a task cannot be read", queue=self._queue.name, id=id, error=str(error))
             return None
+
+
+def _call_of(message: Delivery[Any]) -> Call:
+    return message.read(_read)  # type: ignore[no-any-return]
 
 
 def _read(envelope: Envelope) -> Call:

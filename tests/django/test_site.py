@@ -92,6 +92,14 @@ def test_commands_use_the_settings(site: DjangoSite):
     assert "no issues" in site.manage("check")
 
 
+def test_waiting_tasks_are_held_against_the_code(site: DjangoSite):
+    enqueued(site, "add.enqueue(1)")
+    assert "none of them would fail" in site.manage("delayq", "check")
+    enqueued(site, "queue.send({}, task='shop.tasks.gone')", "queue.send({'number': 1}, task='shop.tasks.add')")
+    found = site.manage("delayq", "check", "default", code=1)
+    assert [*map(found.count, ("shop.tasks.gone", "unknown-task", "shop.tasks.add", "payload-mismatch"))] == [1] * 4
+
+
 def test_consumer_stops_in_good_order(site: DjangoSite):
     go, log = site.folder / "go", site.folder / "log"
     [task] = enqueued(site, f"wait.enqueue({str(go)!r})")

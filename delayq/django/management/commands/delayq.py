@@ -29,19 +29,26 @@ from delayq.django.options import Options
 
 OWN = ("--settings", "--pythonpath")  # which Django has read already
 ABOUT_QUEUES = """\
-QUEUE is one of QUEUES in the setting TASKS; without any, all of them are consumed. The URL and the prefix are those of
-its OPTIONS. With --exec, QUEUE is any queue there."""
-EXAMPLE = """
+QUEUE is one of QUEUES in the setting TASKS; without any, it is all of them. The URL and the prefix are those of its
+OPTIONS. If consume runs a program by --exec, QUEUE is any queue there."""
+EXAMPLES = {
+    "consume": """
 manage.py delayq consume
 manage.py delayq consume emails=5 default
 manage.py delayq consume plain --exec 'cat'
-"""
+""",
+    "check": """
+manage.py delayq check
+manage.py delayq check emails
+""",
+}
+"""Of the commands that take the queues of a backend."""
 
 
 class Command(BaseCommand):
     """Runs a command of ``delayq`` for a backend: ``manage.py delayq [--backend ALIAS] COMMAND …``.
 
-    ``consume`` takes the names of queues, or none for all in QUEUES.
+    ``consume`` and ``check`` take the names of queues, or none for all in QUEUES.
     """
 
     help = "Run a command of delayq, such as consume or stats, with the server of the setting TASKS."
@@ -78,7 +85,7 @@ class Command(BaseCommand):
         except msgspec.ValidationError as error:
             raise CommandError(f"TASKS[{backend.alias!r}]['OPTIONS']: {error}") from error
         command = next((each for each in rest if each in MODULES), None)
-        is_ours = command == "consume" and not _has_program(rest)
+        is_ours = command in EXAMPLES and not _has_program(rest)
         variables = {"PYTHONPATH": _path_of_children()} if is_ours else {}
         if options.url is not None:
             variables["DELAYQ_URL"] = options.url  # not in the arguments of child processes, which others can see
@@ -149,9 +156,9 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Managed(Commands):
-    """The commands of ``delayq``, with a `consume` of their own if it is for a backend's tasks."""
+    """The commands of ``delayq``; those of `EXAMPLES` take a backend's queues, if one is given."""
 
-    def __init__(self, consumed: DelayqBackend | None) -> None:
+    def __init__(self, backend: DelayqBackend | None) -> None:
         super().__init__(
             callback=cli.callback,
             params=cli.params,
@@ -159,33 +166,34 @@ class _Managed(Commands):
             epilog=cli.epilog,
             context_settings=cli.context_settings,
         )
-        self._consumed = consumed
+        self._backend = backend
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found: click.Command | None = super().get_command(ctx, cmd_name)
-        if found is None or cmd_name != "consume" or self._consumed is None:
+        if found is None or cmd_name not in EXAMPLES or self._backend is None:
             return found
-        return _consume(found, self._consumed)
+        return _of_queues(found, cmd_name, self._backend)
 
 
-def _consume(command: click.Command, backend: DelayqBackend) -> click.Command:
-    """Return a `consume` whose TARGETs are names of the backend's queues; without any, all in QUEUES."""
+def _of_queues(command: click.Command, name: str, backend: DelayqBackend) -> click.Command:
+    """Return a command whose TARGETs are names of the backend's queues; without any, all in QUEUES."""
 
     def named(ctx: click.Context, _: click.Parameter, given: Sequence[str]) -> Sequence[str]:
         if not (given or backend.queues):
-            raise click.UsageError("QUEUES is empty, which allows any name: name the queues to consume", ctx)
+            raise click.UsageError(f"QUEUES is empty, which allows any name: name the queues to {name}", ctx)
         return [_target(backend, each) for each in given or sorted(backend.queues)]
 
     made, text = copy(command), cleandoc(command.help or "")
     [about] = [each for each in text.split("\n\n") if each.startswith("TARGET is ")]
     made.help = text.replace(about, ABOUT_QUEUES).replace("TARGET", "QUEUE")
-    made.epilog = example(EXAMPLE)
+    made.epilog = example(EXAMPLES[name])
     made.params = list(map(copy, command.params))
     for each in made.params:
         if isinstance(each, click.Option) and each.help:
             each.help = each.help.replace("TARGET", "QUEUE")
         if each.name == "targets":
-            each.required, each.callback, each.metavar = False, named, "[QUEUE[=WEIGHT]]..."
+            each.required, each.callback = False, named
+            each.metavar = f"[{str(each.metavar).replace('TARGET', 'QUEUE').removesuffix('...')}]..."
     return made
 
 
