@@ -311,3 +311,23 @@ def test_unit_of_systemd_is_started_and_stopped(run: Run, queue: Queue, tmp_path
     running = run(of_systemd(tmp_path))
     assert eventually(lambda: sum('"consumer started"' in line for line in running.lines) == 2)
     hands_back_what_it_holds(running, queue, tmp_path, 16)
+
+
+def test_health_check_of_the_released_image_follows_what_runs(redis_server: RedisServer, tmp_path: Path):
+    text, image = (DEPLOY / "healthcheck.py").read_text(), (ROOT / "Dockerfile").read_text()
+    exposed = next(line.split()[1:] for line in image.splitlines() if line.startswith("EXPOSE "))
+    assert sorted(re.findall(r"127\.0\.0\.1:(\d+)", text)) == exposed
+    port = free_port()
+    check = tmp_path / "healthcheck.py"
+    check.write_text(re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda found: str(port) if found[0] == "8701" else "1", text))
+
+    def healthy() -> bool:
+        return subprocess.run([sys.executable, check], check=False).returncode == 0
+
+    assert not healthy()
+    with subprocess.Popen([DELAYQ, "exporter", "--port", str(port), "--url", redis_server.url]) as exporter:
+        try:
+            assert eventually(healthy)
+        finally:
+            exporter.terminate()
+    assert not healthy()

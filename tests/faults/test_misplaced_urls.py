@@ -31,6 +31,7 @@ WORDS = {
     "queues": "emails",
     "names": "emails",
     "targets": "emails",
+    "checkpoints": "checkpoint",
     "message_id": "held",
     "ids": "held",
     "record_id": "held",
