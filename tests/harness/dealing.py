@@ -15,8 +15,8 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """Deals out tests one by one, except that all tests of the Spark session go first, to a single process.
 
     So there is only one session, which takes seconds to start and to warm up. The same applies to the tests in a
-    browser, on a Spark cluster and on a site of Django. xdist's own groups do not help: it writes them where pytest 9.2
-    no longer looks.
+    browser, on a Spark cluster and on a site of Django, and to those that build packages in the checkout. xdist's own
+    groups do not help: it writes them where pytest 9.2 does not look.
     """
 
     def schedule(self) -> None:
@@ -50,6 +50,8 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
             return "cluster"
         if path == "tests/django/test_site.py":
             return "site"
+        if path == "tests/house/test_installs.py":
+            return "installs"
         return "spark" if path.startswith("tests/spark/") and asks_for_spark(path) else nodeid
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.harness.tree import ROOT
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("installs")]
+pytestmark = pytest.mark.full
 
 GLIBC_2_28 = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 MACOS = ("x86_64-apple-darwin", "aarch64-apple-darwin")

@@ -164,9 +164,10 @@ async def closing(dashboard: Dashboard) -> AsyncIterator[None]:
     await dashboard.close()
 
 
-@pytest.fixture(
-    params=["some", *(pytest.param(each, marks=pytest.mark.full) for each in ("some httptools mounted", *SETUPS))]
-)
+FOURTH = (pytest.mark.full, pytest.mark.by_lot(4))
+
+
+@pytest.fixture(params=["some", *(pytest.param(each, marks=FOURTH) for each in ("some httptools mounted", *SETUPS))])
 def setup(request: pytest.FixtureRequest) -> str:
     """One of `SETUPS`; with "some", it is a quick test with a few spellings."""
     return str(request.param)

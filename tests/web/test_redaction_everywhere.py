@@ -159,7 +159,7 @@ def stocked_with(values: Sequence[Any], queue: Queue, topic: Topic, client: Clie
     return stock
 
 
-@pytest.mark.by_lot(4)
+@pytest.mark.by_lot(8)
 @pytest.mark.parametrize(
     "values",
     [
