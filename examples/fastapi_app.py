@@ -68,7 +68,7 @@ async def unavailable(_: Request, error: ServerError) -> JSONResponse:
 
 @app.post("/users", status_code=202)
 async def sign_up(user: User, to: Annotated[Queue, Depends(queue)]) -> dict[str, str]:
-    sent = await to.send(user, id=f"welcome-{user.email}")  # stored once, however often the client tries again
+    sent = await to.send(user, id=f"welcome-{user.email}")  # one mail if the client tries again while it waits
     return {"id": sent.id}
 
 

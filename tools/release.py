@@ -66,6 +66,8 @@ def prepare(version: str, today: dt.date, root: Path = ROOT) -> None:
         raise NotReady(f"{CHANGELOG} begins with no section that is unreleased: nothing is to be released")
     if _parts(version) < _parts(_version(root)) or (newest["version"] != version and version == _version(root)):
         raise NotReady(f"{version} is not above {_version(root)}")
+    if not notes(newest["version"], root):
+        raise NotReady(f"the section [{newest['version']}] of {CHANGELOG} is empty")
     heading = f"## [{version}] - {today}"
     _write(root / CHANGELOG, changelog[: newest.start()] + heading + changelog[newest.end() :])
     module = (root / VERSION_FILE).read_text("utf-8")
@@ -81,6 +83,8 @@ def release(version: str) -> None:
         raise NotReady("there are changes that are not committed: commit or stash them")
     if (branch := _git("branch", "--show-current")) != "main":
         raise NotReady(f"the branch is {branch}: releases are made from main")
+    if _git("tag", "--list", f"v{version}"):
+        raise NotReady(f"there is a tag v{version}: release the next version, or delete it if it was never pushed")
     prepare(version, dt.datetime.now(dt.UTC).date())
     _git("commit", "--all", "--message", f"Release {version}")
     _git("tag", "--annotate", f"v{version}", "--message", f"delayq {version}")
@@ -93,7 +97,7 @@ def _version(root: Path) -> str:
 
 
 def _parts(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
 def _write(path: Path, text: str) -> None:
@@ -101,7 +105,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(["git", *words], cwd=ROOT, check=False, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        raise NotReady(f"git {words[0]} failed: {done.stderr.strip()}")
     return done.stdout.strip()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -77,7 +78,14 @@ class Runs:
             load(path)
         except InvalidInput as error:
             raise UnknownTask(str(error), path) from error
-        return reading_first(partial(self._run, path), _call_of)
+        return reading_first(partial(self._run, path), partial(self._look, path))
+
+    def _look(self, path: str, message: Delivery[Any]) -> None:
+        """Raise what a run of the message would raise before the task's own code."""
+        call = _call_of(message)
+        task = results.called(self._alias, self._queue.name, path, message.headers)
+        context = (None,) if task.takes_context else ()
+        inspect.signature(task.func).bind(*context, *call.args, **call.kwargs)
 
     def _started(self, consumer: Any) -> None:
         self._consumer = consumer.name

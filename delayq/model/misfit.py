@@ -25,8 +25,8 @@ OTHERS = "(others)"
 HANDLER_MISSING = "handler-missing"
 FAILED = "failed"
 
-_PLACE = re.compile(r"(.*?)(?: - at `(?:key in )?(\$[^`]*)`)?", re.DOTALL)
-_FIELD = re.compile(r"(Object (?:missing required|contains unknown) field) `(\w+)`")
+_PLACE = re.compile(r"(.*?)(?: - at (?:`key` in )?`(\$[^`]*)`)?", re.DOTALL)
+_FIELD = re.compile(r"(Object (?:missing required|contains unknown) field) `(.*)`", re.DOTALL)
 _POSITION = re.compile(r"\[\d+\]")
 _VALUE = re.compile(r"(Invalid (?:enum )?value) .*", re.DOTALL)
 
@@ -43,7 +43,7 @@ class Misfit(msgspec.Struct, kw_only=True):
             "failed" if a type's own check raises another error, for which the message is retried.
         task: the task, or the schedule; None for the queue's handler.
         field: where in the payload the first wrong value is, such as ``$.lines[...].price``; None for another reason.
-        problem: what is wrong with it, without the value; None for another reason.
+        problem: what is wrong with it, without the value; for "failed", the error's type; None for another reason.
         count: how many there are.
         samples: the ids of the first ones, at most 3.
     """
@@ -76,6 +76,8 @@ class Misfits:
     def add(self, where: Where, message_id: str, task: str | None, reason: str, error: Exception) -> None:
         """Count a message that would fail with an error."""
         field, problem = wrong(error) if reason == oc.REASON_MISMATCH else (None, None)
+        if reason == FAILED:
+            problem = type(error).__name__
         key = where, reason, task, field, problem
         if key not in self._groups and len(self._groups) >= MOST_GROUPS:
             task, field, problem = OTHERS, None, None
@@ -113,13 +115,15 @@ def wrong(error: Exception) -> tuple[str | None, str]:
     text, place = match[1], _POSITION.sub("[...]", match[2] or "$")
     raised = cause.__cause__
     if isinstance(raised, ModelError):
-        return place + "".join(map(_step, raised.path)), raised.kind
+        steps = (_step(name if name in raised.declared else 0) for name in raised.path)
+        return place + "".join(steps), raised.kind
     if raised is not None:
         return place, f"refused by the type's own check ({type(raised).__name__})"
     if field := _FIELD.fullmatch(text):
-        return f"{place}.{field[2]}", field[1]
+        return place + _step(field[2]), field[1]
     return place, _VALUE.sub(r"\1", text)
 
 
 def _step(name: str | int) -> str:
+    """Return a step to a field; a position, or what can be no field of a class, is data."""
     return f".{name}" if isinstance(name, str) and name.isidentifier() else "[...]"

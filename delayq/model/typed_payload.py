@@ -227,7 +227,18 @@ def _model(kind: type[Any], value: Any) -> Any:
             raise
         found = error.errors(include_url=False, include_context=False, include_input=False)
         said = (f"{each['msg']} ({'.'.join(map(str, each['loc']))})" if each["loc"] else each["msg"] for each in found)
-        raise ModelError("; ".join(said), found[0]["loc"], found[0]["type"]) from None
+        raise ModelError("; ".join(said), found[0]["loc"], found[0]["type"], _declared(kind)) from None
+
+
+def _declared(kind: type[Any]) -> frozenset[str]:
+    """Return the names of all fields of a Pydantic model and of those within it; none if it cannot say them."""
+    try:
+        schema = kind.model_json_schema()
+    except Exception:  # noqa: BLE001  # such as for a type of the program that has no schema
+        return frozenset()
+    return frozenset(
+        name for each in (schema, *schema.get("$defs", {}).values()) for name in each.get("properties", ())
+    )
 
 
 class ModelError(ValueError):
@@ -236,12 +247,14 @@ class ModelError(ValueError):
     Attributes:
         path: names and positions that lead to the first wrong field.
         kind: Pydantic's name for what is wrong with it, such as ``int_type``; it never contains the value.
+        declared: the names of fields that may be shown: any other name in the path is data.
     """
 
-    def __init__(self, text: str, path: Sequence[str | int], kind: str) -> None:
+    def __init__(self, text: str, path: Sequence[str | int], kind: str, declared: frozenset[str]) -> None:
         super().__init__(text)
         self.path = path
         self.kind = kind
+        self.declared = declared
 
 
 def _takes_bytes(info: msgspec.inspect.Type) -> bool:

@@ -37,6 +37,7 @@ class Card:
 class Customer(BaseModel):
     name: str
     age: int
+    counts: dict[str, int] = {{}}
 
 @emails.task
 {word}def welcome(user_id: int, *, colour: Colour = Colour.RED, card: Card | None = None) -> None:
@@ -59,6 +60,8 @@ def sent(queue: Queue) -> None:
     queue.send({"user_id": 1, "card": {"number": SECRET}}, task="welcome", id="own-check")
     queue.send({"user_id": 1, "colours": SECRET}, task="welcome", id="unknown-field")
     queue.send({"customer": {"name": "Ann", "age": SECRET}}, task="bill", id="model")
+    queue.send({"customer": {"name": "Ann", "age": 1, "counts": {"SECRETKEY": "x"}}}, task="bill", id="key")
+    queue.send({"user_id": 1, SECRET: 1}, task="welcome", id="unknown-key")
     queue.send([1, 2, SECRET], id="third", delay=3600)
     queue.send([SECRET], id="first", delay=3600)
     queue.send({"user_id": 1}, task="gone", id="gone-1", delay=60)
@@ -72,6 +75,8 @@ def sent(queue: Queue) -> None:
 EXPECTED = [
     ("waiting", "payload-mismatch", None, "$[...]", "Expected `int`, got `str`", ["first", "third"]),
     ("waiting", "payload-mismatch", "bill", "$.customer.age", "int_parsing", ["model"]),
+    ("waiting", "payload-mismatch", "bill", "$.customer.counts[...]", "int_parsing", ["key"]),
+    ("waiting", "payload-mismatch", "welcome", "$[...]", "Object contains unknown field", ["unknown-key"]),
     ("waiting", "payload-mismatch", "welcome", "$.user_id", "Expected `int`, got `str`", ["type"]),
     ("waiting", "payload-mismatch", "welcome", "$.colour", "Invalid enum value", ["enum"]),
     ("waiting", "payload-mismatch", "welcome", "$.card", "refused by the type's own check (ValueError)", ["own-check"]),
@@ -97,7 +102,7 @@ def test_messages_that_the_code_would_fail_are_counted_by_task_and_field(
     assert done.exit_code == 1, done.stderr
     document = json.loads(done.stdout)
     assert rows(document) == {(*row[:-1], tuple(row[-1])) for row in EXPECTED}
-    assert (document["looked_at"], document["failing"]) == (12, 9)
+    assert (document["looked_at"], document["failing"]) == (14, 11)
     assert document["misfits"][0]["count"] == 2
     assert {key: redis_client.dump(key) for key in redis_client.keys("delayq:{emails}:*")} == before
     table = invoke("check", "app:emails", env={"COLUMNS": "300"})
@@ -105,7 +110,7 @@ def test_messages_that_the_code_would_fail_are_counted_by_task_and_field(
     assert table.stdout.splitlines()[0].split() == [
         *("count", "reason", "task", "field", "problem", "state", "examples")
     ]
-    assert table.stdout.splitlines()[-1] == "queue emails: looked at 12 messages, 9 of them would fail"
+    assert table.stdout.splitlines()[-1] == "queue emails: looked at 14 messages, 11 of them would fail"
     assert SECRET not in done.stdout + done.stderr + table.stdout + table.stderr
 
 

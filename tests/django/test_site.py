@@ -96,8 +96,14 @@ def test_waiting_tasks_are_held_against_the_code(site: DjangoSite):
     enqueued(site, "add.enqueue(1)")
     assert "none of them would fail" in site.manage("delayq", "check")
     enqueued(site, "queue.send({}, task='shop.tasks.gone')", "queue.send({'number': 1}, task='shop.tasks.add')")
-    found = site.manage("delayq", "check", "default", code=1)
-    assert [*map(found.count, ("shop.tasks.gone", "unknown-task", "shop.tasks.add", "payload-mismatch"))] == [1] * 4
+    enqueued(site, "fail.enqueue(nope=1)", "attempts.enqueue(1, 2)")
+    found = json.loads(site.manage("delayq", "check", "default", "--json", code=1))
+    assert {(each["task"].rpartition(".")[2], each["reason"], each["problem"]) for each in found["misfits"]} == {
+        ("gone", "unknown-task", None),
+        ("add", "payload-mismatch", "Object contains unknown field"),
+        ("fail", "failed", "TypeError"),
+        ("attempts", "failed", "TypeError"),
+    }
 
 
 def test_consumer_stops_in_good_order(site: DjangoSite):

@@ -75,6 +75,16 @@ def test_changelog_without_a_date_or_entries_stops_the_release(checkout: Path, s
         check("v0.1.0", checkout)
 
 
+@pytest.mark.parametrize("present", ["0.1.0", "0.2.0.dev0"])
+def test_release_that_has_nothing_to_say_changes_nothing(checkout: Path, present: str):
+    (checkout / "delayq/__init__.py").write_text(f'__version__ = "{present}"\n')
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
+    before = {path: path.read_text() for path in checkout.rglob("*.*") if path.is_file()}
+    with pytest.raises(NotReady, match=r"\[Unreleased\] of CHANGELOG.md is empty"):
+        prepare("0.2.0", DAY, checkout)
+    assert {path: path.read_text() for path in before} == before
+
+
 def test_first_release_can_be_prepared_from_this_changelog(checkout: Path):
     (checkout / "CHANGELOG.md").write_text((ROOT / "CHANGELOG.md").read_text("utf-8"), "utf-8")
     prepare("0.1.0", DAY, checkout)

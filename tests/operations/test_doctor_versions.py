@@ -54,6 +54,15 @@ def test_consumer_that_the_data_have_stopped_is_a_warning(redis_client: redis.Re
         (finding,) = of_queue(report)
         assert (finding.kind, finding.severity) == ("client-version", "warning")
         assert finding.text == "consumer old has delayq 0.0.9, but the queue's data need 0.1.0"
+        assert not any(line.startswith("upgrade") for line in report.versions.lines())
+
+
+def test_pre_release_is_older_than_its_release(redis_client: redis.Redis):
+    with Queue("jobs", redis=redis_client) as queue:
+        queue.configure(max_length=5)
+        for version in ("0.1.0.dev5", "0.1.0rc1", "0.1.0", "0.1.0.post1"):
+            report_as(redis_client, version, version)
+        assert [finding.text.split()[1] for finding in of_queue(examine(queue))] == ["0.1.0rc1", "0.1.0.dev5"]
 
 
 def test_queue_that_needs_a_newer_delayq_says_so(redis_client: redis.Redis):

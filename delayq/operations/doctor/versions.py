@@ -55,7 +55,8 @@ class Versions:
             )
         if self.needs is not None:
             yield f"data: delayq {self.needs} or newer reads them"
-        older = [version for version in self.consumers if _is_older(version, self.delayq)]
+        stopped = {version for version in self.consumers if self.needs and _is_older(version, self.needs)}
+        older = [version for version in self.consumers if version not in stopped and _is_older(version, self.delayq)]
         if older:
             unknown = [what for what, since in self.unused if any(_is_older(version, since) for version in older)]
             until = f" until the queue first uses {' or '.join(unknown)}" if unknown else ""
@@ -101,8 +102,11 @@ def _is_older(version: str, than: str) -> bool:
     return bool(version and than) and _parts(version) < _parts(than)
 
 
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part[:9]) for part in re.findall(r"\d+", version.partition("+")[0]))
+def _parts(version: str) -> tuple[object, ...]:
+    """Return what versions are ordered by: 0.2.0rc1 and 0.2.0.dev5 come before 0.2.0."""
+    release, rest = re.fullmatch(r"([\d.]*)(.*)", version.partition("+")[0], re.DOTALL).groups()  # type: ignore[union-attr]
+    numbers = tuple(int(part[:9]) for part in re.findall(r"\d+", release))
+    return numbers, not rest or rest.startswith("post"), rest
 
 
 def _counted(names: tuple[str, ...]) -> str:

@@ -30,7 +30,8 @@ from delayq.django.options import Options
 OWN = ("--settings", "--pythonpath")  # which Django has read already
 ABOUT_QUEUES = """\
 QUEUE is one of QUEUES in the setting TASKS; without any, it is all of them. The URL and the prefix are those of its
-OPTIONS. If consume runs a program by --exec, QUEUE is any queue there."""
+OPTIONS."""
+OF_PROGRAMS = "With --exec, QUEUE is any queue there."
 EXAMPLES = {
     "consume": """
 manage.py delayq consume
@@ -185,7 +186,8 @@ def _of_queues(command: click.Command, name: str, backend: DelayqBackend) -> cli
 
     made, text = copy(command), cleandoc(command.help or "")
     [about] = [each for each in text.split("\n\n") if each.startswith("TARGET is ")]
-    made.help = text.replace(about, ABOUT_QUEUES).replace("TARGET", "QUEUE")
+    ours = f"{ABOUT_QUEUES} {OF_PROGRAMS}" if name == "consume" else ABOUT_QUEUES
+    made.help = text.replace(about, ours).replace("TARGET", "QUEUE")
     made.epilog = example(EXAMPLES[name])
     made.params = list(map(copy, command.params))
     for each in made.params:
