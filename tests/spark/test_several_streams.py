@@ -18,6 +18,8 @@ from delayq.errors import DataLost, InvalidInput
 from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
 from delayq.spark.reading import several_streams
+from delayq.spark.reading.lag import lag
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
 
@@ -106,6 +108,143 @@ def test_checkpoint_of_one_stream_continues_among_several_and_not_the_other_way_
     publish(redis_server, "orders", 0, 20)
     with pytest.raises(DataLost, match=r"of topic orders: the stream that was read up to .* was deleted"):
         step(two, place)
+
+
+def trim(server: RedisServer, name: str) -> int:
+    with Topic(name, url=server.url, shards=2) as topic:
+        return topic.trim(max_length=2, approximate=False)
+
+
+def test_trimmed_stream_that_is_added_is_read_from_its_first_entry(
+    redis_server: RedisServer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(several_streams, "LOOK_SECONDS", 0)
+    assert trim(redis_server, "a,b") > 0
+    one = follow(options, topic="orders")
+    place, _ = step(one, one.initialOffset())
+    listed = follow(options, topic='["orders", "a,b"]')
+    end, rows = step(listed, place)
+    assert 0 < len(rows) < 10
+    earlier = json.loads(json.dumps(end))
+    del earlier["streams"]["a,b"]["since"]  # as an earlier version of delayq stored it
+    for stored in (end, earlier):
+        again = follow(options, topic='["orders", "a,b"]')
+        assert sum(len(reads.rows(again.read(piece))) for piece in again.partitions(place, stored)) == len(rows)
+        again.stop()
+        assert step(again, stored) == (stored, [])
+    matching = follow(options, topicPattern="orders.*")
+    place, _ = step(matching, matching.initialOffset())
+    publish(redis_server, "orders-us", 0, 10)
+    trim(redis_server, "orders-us")
+    place, rows = step(matching, place, ReadMaxRows(1))
+    assert len(rows) == 1
+    publish(redis_server, "orders-us", 10, 20)
+    trim(redis_server, "orders-us")
+    with pytest.raises(DataLost, match=r"of topic orders-us: .* trimmed before they were read"):
+        step(matching, place)
+
+
+def test_entries_trimmed_after_a_stream_was_added_are_lost_even_if_no_batch_has_reached_it(
+    redis_server: RedisServer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(several_streams, "LOOK_SECONDS", 0)
+    one = follow(options, topic="orders-eu")
+    first = step(one, one.initialOffset(), ReadMaxRows(1))[0]
+    two = follow(options, topic='["orders-eu", "orders"]')
+    place, rows = step(two, first, ReadMaxRows(1))
+    assert len({name for name, _ in rows}) == 1
+    late = ({"orders", "orders-eu"} - {name for name, _ in rows}).pop()
+    trim(redis_server, late)
+    with pytest.raises(DataLost, match=f"of topic {late}: "):
+        step(follow(options, topic='["orders-eu", "orders"]'), place)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_deleted_stream_that_matched_the_pattern_is_lost(
+    redis_server: RedisServer, options: dict[str, str], available_now: bool
+):
+    reader = follow(options, topicPattern="orders.*")
+    place, _ = step(reader, reader.initialOffset(), ReadMaxRows(12))
+    with redis_server.client() as client:
+        client.delete(*client.keys("delayq:{orders-eu*"))
+    again = follow(options, topicPattern="orders.*")
+    if available_now:
+        again.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLost, match=r"of topic orders-eu: the stream that was read up to .* was deleted"):
+        step(again, place)
+    without = follow(options, topicPattern="(?!orders-eu$)orders.*")
+    assert {name for name, _ in step(without, place)[1]} <= {"orders"}
+    lenient = follow(options, topicPattern="orders.*", failOnDataLoss="false")
+    assert {name for name, _ in step(lenient, place)[1]} <= {"orders"}
+
+
+def test_lag_of_an_unfinished_batch_is_counted_from_its_start_and_writes_nothing(
+    redis_server: RedisServer, options: dict[str, str], tmp_path: Path
+):
+    reader = follow(options, topic='["orders", "a,b"]', start=json.dumps({"orders": "latest"}))
+    end, rows = step(reader, reader.initialOffset())
+    assert rows == expected(["a,b"])
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    with Topic("orders", url=redis_server.url, shards=2) as topic:
+        topic.publish(10, delay=0.05)
+    time.sleep(0.1)
+    with redis_server.client() as client:
+        before = {key: client.dump(key) for key in client.scan_iter()}
+        shards = lag(str(tmp_path), RedisOptions.of(options))
+        assert {key: client.dump(key) for key in client.scan_iter()} == before
+    assert sum(each.backlog for each in shards if each.name == "orders") == 0
+    assert sum(each.backlog for each in shards if each.name == "a,b") == 10
+    assert len(reads.read(options | {"topic": "orders"})) == 11  # unlike lag, a read appends due records
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (
+            {"topic": '["orders", "a,b"]', "start": '{"0": "latest"}'},
+            "names '0', which is not among topics orders, a,b",
+        ),
+        ({"topic": '["orders"]', "end": '{"order": "1-0"}'}, "\"end\" names 'order', which is not among topics orders"),
+        ({"topicPattern": "orders.*", "start": '{"a,b": "latest"}'}, "'a,b', .* match orders.*: give a JSON object by"),
+        ({"topicPattern": "orders.*", "start": '{"orders-x": "soon"}'}, "is 'soon': give earliest, latest"),
+        ({"topicPattern": "orders.*", "start": '{"orders": {"x": "latest"}}'}, "'x', which is not the number of a"),
+        ({"topicPattern": "orders.*", "start": "soon"}, "is 'soon': give earliest, latest"),
+        ({"topic": "[]"}, r"is '\[\]', an array without names: give at least one name"),
+        ({"topic": '[ "a", 1]'}, "not a JSON array of names"),
+    ],
+)
+def test_wrong_names_and_positions_are_refused_at_once(more: dict[str, str], why: str):
+    with pytest.raises(InvalidInput, match=why):
+        reading.columns({"url": "redis://localhost:1"} | more)
+
+
+def test_array_of_names_may_contain_spaces_and_a_name_may_have_brackets(
+    redis_server: RedisServer, options: dict[str, str]
+):
+    for text in ('[ "orders" ]', ' ["orders"]', '\n[\n"orders"\n]'):
+        assert [row["topic"] for row in reads.read(options | {"topic": text})] == ["orders"] * 10
+    for name in ("[a]", "[]b"):
+        publish(redis_server, name, 0, 1)
+        assert len(reads.read(options | {"topic": name})) == 1
+
+
+def test_shard_that_does_not_exist_is_refused(options: dict[str, str]):
+    why = "names shard 2, which does not exist: give numbers from 0 to 1"
+    by_shard = json.dumps({"2": "1-0"})
+    for more in (
+        {"topic": "orders", "start": by_shard},
+        {"topicPattern": "ord.*", "start": f'{{"orders": {by_shard}}}'},
+    ):
+        with pytest.raises(InvalidInput, match=f'"start" {why}'):
+            follow(options, **more).initialOffset()
+        with pytest.raises(InvalidInput, match=f'"start" {why}'):
+            reads.read(options | more)
+    with pytest.raises(InvalidInput, match=f'"end" {why}'):
+        reads.read(options | {"topic": "orders", "end": by_shard})
+    missing = follow(options, topic="new", start=by_shard)  # it may get more shards
+    assert missing.initialOffset()["shards"].keys() == {"0"}
 
 
 def test_start_is_given_by_name_and_by_shard(options: dict[str, str]):

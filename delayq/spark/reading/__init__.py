@@ -124,7 +124,8 @@ def _check_values(options: SourceOptions, name: str, table: SourceTable) -> None
     if name in STREAMS:
         known = (*_named(name), *dict.fromkeys((*_BATCH, *_STREAM)), *_ALL)
         check_known(options, known, f"a table or a stream of {name}")
-        for each in [options] if names is None else (names.of_one(options, name) for name in names.listed or [""]):
+        every = [options] if names is None else [names.of_one(options, name) for name in ("", *names.known(options))]
+        for each in every:
             for bound, default in (("start", EARLIEST), ("end", LATEST)):
                 positions(each, bound, default)
         TriggerLimits(options)

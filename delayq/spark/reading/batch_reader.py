@@ -114,6 +114,8 @@ class EntriesReader(DataSourceReader):
         found: list[InputPartition] = []
         with self._streams.topic() as topic:
             extents = self._streams.extents(topic, report=True)
+            for bound in (self._start, self._end):
+                bound.check_shards(extents)
             for shard, extent in enumerate(extents):
                 low, high = (_BOUNDS.get(each, each) for each in (self._start.of(shard), self._end.of(shard)))
                 found += self._streams.partitions(topic, shard, len(extents), low, high, extent.length)

@@ -20,6 +20,8 @@ from delayq.spark.redis_options import RedisOptions
 PATTERN = "Pattern"
 """The end of an option that names queues or topics by a pattern, such as `eventsPattern`."""
 
+_ARRAY = re.compile(r'\s*\[\s*("|\]\s*\Z)')  # a queue may be named "[a]"
+
 Make = Callable[[SourceOptions], Any]
 
 
@@ -49,19 +51,33 @@ class Names(NamedTuple):
             opened.search.find_all()
             return sorted(name for name in opened.search.names[kind] if re.fullmatch(self.pattern, name))
 
+    def has(self, name: str) -> bool:
+        """Whether a name is listed or matches the pattern."""
+        return name in self.listed if self.pattern is None else bool(re.fullmatch(self.pattern, name))
+
+    def known(self, options: SourceOptions) -> list[str]:
+        """Return the names that are known without the server: those listed, or those that `start` and `end` give."""
+        given = [name for bound in self._bounds(options).values() for name in bound]
+        return list(self.listed) if self.pattern is None else given
+
     def of_one(self, options: SourceOptions, name: str) -> SourceOptions:
         """Return the options for the read of one of them."""
-        bounds = {bound: by_name(options, bound, [name])[name] for bound in ("start", "end")}
+        bounds = {bound: given.get(name) for bound, given in self._bounds(options).items()}
         # The whole batch is limited, not that of each.
         own = {"maxEntriesPerTrigger": None, "minEntriesPerTrigger": None, "maxTriggerDelay": None}
         return options.replaced(**{self.option: name, f"{self.option}{PATTERN}": None}, **bounds, **own)
+
+    def _bounds(self, options: SourceOptions) -> dict[str, dict[str, str]]:
+        """Return `start` and `end` by name, if they are given so."""
+        found = {bound: by_name(options, bound, self.has, str(self)) for bound in ("start", "end")}
+        return {bound: given for bound, given in found.items() if given is not None}
 
 
 def several(options: SourceOptions, option: str) -> Names | None:
     """Return the names if an option is a JSON array of strings, or if there is a pattern; None if it is one name.
 
     Raises:
-        InvalidInput: both are given, the pattern is wrong, or a name is.
+        InvalidInput: the pattern is wrong, a name is, or the array has none.
     """
     text, pattern = options.get(option), options.get(f"{option}{PATTERN}")
     if pattern is not None:
@@ -71,12 +87,14 @@ def several(options: SourceOptions, option: str) -> Names | None:
             what = called(options, f"{option}{PATTERN}")
             raise InvalidInput(f"{what} is {pattern!r}, which is not a regular expression: {error}") from error
         return Names(option, pattern=pattern)
-    if text is None or not text.startswith('["'):  # a queue may be named "[a]"
+    if text is None or not _ARRAY.match(text):
         return None
     try:
         names = msgspec.json.decode(text, type=list[str])
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{called(options, option)} is not a JSON array of names: {error}") from error
+    if not names:
+        raise InvalidInput(f"{called(options, option)} is {text!r}, an array without names: give at least one name")
     return Names(option, [check_queue_name(name) for name in dict.fromkeys(names)])
 
 

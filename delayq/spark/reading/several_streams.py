@@ -31,8 +31,9 @@ KEPT_OPEN = 32
 class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The entries of several streams, each in exactly one batch; for each of them as in `StreamReader`.
 
-    A stream that begins to match the pattern while the query runs is read from its beginning, and so is one that is
-    added to the list of a query with a checkpoint. One that is left out keeps its place in the checkpoint.
+    A stream that begins to match the pattern while the query runs is read from its first entry, and so is one that is
+    added to the list of a query with a checkpoint. One that is left out keeps its place in the checkpoint. One that
+    matches the pattern but is no longer found is still read, so that a deleted stream counts as lost.
 
     Args:
         schema: the wanted columns.
@@ -46,6 +47,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limits = TriggerLimits(options)
         self._must_exist = switch(options, "failOnMissing", False)
         self._readers: dict[str, StreamReader] = {}
+        self._beginnings: dict[str, dict[str, Any]] = {}
         self._found: list[str] = []
         self._look_at = 0.0
         self._until: list[str] | None = None
@@ -63,15 +65,15 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now, as this query ends with it."""
-        self._until = self._search()
+        self._until = list(self._search())
         for name in self._until:
             self._of(name).prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return how far the next batch goes."""
-        names = self._search() if self._until is None else self._until
         stored = self._load(start)
-        starts = {name: stored.get(name, self._beginning(name)) for name in names}
+        names = self._names_after(stored)
+        starts = {name: stored.get(name) or self._beginning(name) for name in names}
         ends = {name: self._of(name).latestOffset(starts[name], ReadAllAvailable()) for name in names}
         behind = {name: self._of(name).taken for name in names}
         if self._until is None and self._limits.holds_back(sum(behind.values())):
@@ -82,7 +84,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report = {"source": str(self._names), "backlog": sum(backlogs.values()), "backlogs": backlogs}
         self._save_connections()
         reached = {name: end for name, end in ends.items() if end != starts[name]}
-        return self._dump(stored | reached) if reached else start
+        return self._dump(stored | starts | reached) if reached else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return what the progress of a query shows as `latestOffset`: the entries left after the batch, by name."""
@@ -93,7 +95,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = self._load(start)
         found: list[InputPartition] = []
         for name, last in self._load(end).items():
-            first = starts.get(name, self._beginning(name))
+            first = starts.get(name) or self._beginning(name)
             if first != last:
                 found += [OfOne(name, part) for part in self._of(name).partitions(first, last)]
         self._save_connections()
@@ -129,6 +131,16 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._look_at = time.monotonic() + LOOK_SECONDS
         return self._found
 
+    def _names_after(self, stored: dict[str, Any]) -> list[str]:
+        """Return the names to read: those found, and those that were read before but are no longer found."""
+        names = self._search() if self._until is None else self._until
+        gone = [name for name in stored if name not in names and self._names.has(name)]
+        if self._until is not None:
+            for name in gone:
+                self._of(name).prepareForTriggerAvailableNow()
+            self._until += gone
+        return [*names, *gone] if self._until is None else self._until
+
     def _within(self, most: int, starts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Shorten the batch to `most` entries, divided among the streams, those with the oldest position first."""
         reached: dict[str, dict[str, Any]] = {}
@@ -145,7 +157,10 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.stop()
 
     def _beginning(self, name: str) -> dict[str, Any]:
-        return at.dump(self._source_of(name), {})
+        """Return where a stream begins that has no place yet, as it was when first asked."""
+        if name not in self._beginnings:
+            self._beginnings[name] = self._of(name).beginning()
+        return self._beginnings[name]
 
     def _source_of(self, name: str) -> Source:
         return Source(self._names.option, self._server.prefix, name)

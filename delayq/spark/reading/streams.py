@@ -54,7 +54,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
         """Return where a new query begins."""
-        self._beginning = {shard: self._first(shard, extent) for shard, extent in self._extents(report=True).items()}
+        extents = self._extents(report=True)
+        self._start.check_shards(list(extents.values()))
+        self._beginning = {shard: self._first(shard, extent) for shard, extent in extents.items()}
+        return at.dump(self._source, self._beginning)
+
+    def beginning(self) -> dict[str, Any]:
+        """Return the place before the first entry that is there, where a stream begins that is added to a query."""
+        self._beginning = {shard: at.before(0, extent) for shard, extent in self._extents().items()}
         return at.dump(self._source, self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
