@@ -5,6 +5,8 @@ It needs the package sentry-sdk (the extra ``sentry``); without `sentry_sdk.init
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import math
 import re
 import sys
@@ -18,6 +20,7 @@ from msgspec.structs import replace
 
 from delayq.errors import Reject, RetryAfter, ReturnedFalse
 from delayq.instrumentation import Harmless, HasMiddleware, delivery_number, destination
+from delayq.log import is_interrupt
 from delayq.model import outcome as oc
 from delayq.model.cron_expression import ALIASES, recurrence
 from delayq.model.delivery import Delivery, Outgoing
@@ -30,7 +33,7 @@ from delayq.model.record import Record
 try:
     import sentry_sdk
     from sentry_sdk import crons
-    from sentry_sdk.utils import event_from_exception
+    from sentry_sdk.utils import current_stacktrace, event_from_exception
 except ImportError as error:
     raise ImportError(f"delayq.sentry needs sentry-sdk: {install('sentry')}") from error
 
@@ -48,6 +51,7 @@ ENDED = ("TimeoutError: the handler took longer than ", "ProcessDied: ")
 """Beginnings of errors of handlers that were stopped from outside: an async one, or one in a process."""
 DECISIONS = (Reject, RetryAfter, ReturnedFalse)
 SLUG_CHARS = 50  # Sentry's limit
+HASH_CHARS = 8
 
 
 class Sentry:
@@ -80,8 +84,11 @@ class Sentry:
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
         """Run a send within its span, and put the trace into the headers of its messages."""
+        # Before the next line, which makes a span in any case.
+        is_traced = sentry_sdk.get_client().is_active() and sentry_sdk.get_current_span() is not None
         with sentry_sdk.start_span(op="queue.publish", name=sending.queue, origin=ORIGIN) as span:
-            sending.messages = [_with_trace(message) for message in sending.messages]
+            if is_traced:
+                sending.messages = [_with_trace(message) for message in sending.messages]
             span.set_data("messaging.system", "delayq")
             span.set_data("messaging.destination.name", sending.queue)
             if sending.is_batch:
@@ -107,9 +114,10 @@ class Sentry:
                 started, check_in = time.monotonic(), self._check_in(message)
                 if check_in:
                     crons.capture_checkin(**check_in, status="in_progress")
-                status = "ok"
+                status = ""
                 try:
                     yield
+                    status = _status(message)
                 except BaseException as error:
                     status = self._failed(scope, message, error)
                     raise
@@ -120,7 +128,7 @@ class Sentry:
 
     def _failed(self, scope: sentry_sdk.Scope, message: Delivery[Any] | Record, error: BaseException) -> str:
         """Report an error; return the status of the occurrence: "" if it will be retried or handed back."""
-        if not isinstance(error, Exception):  # the consumer stops, and hands the message back
+        if _is_handed_back(error):
             return ""
         found = oc.of_error(error, message)
         if isinstance(found, oc.Unknown):
@@ -135,21 +143,26 @@ class Sentry:
                 client_options=sentry_sdk.get_client().options,
                 mechanism={"type": "delayq", "handled": False},
             )
-            if not self._send_payload:
-                _drop_variables(event)
-            scope.capture_event(event, hint=hint)
+            self._capture(scope, event, hint)
         return "error" if is_dead else ""
 
     def _died(self, info: MessageInfo) -> None:
-        """Report a message that died without an error that its handler raised."""
-        if info.reason not in WITHOUT_HANDLER and not (info.error or "").startswith(ENDED):
-            return
+        """Let the occurrence of a dead letter fail; report the message if its handler raised no error."""
         with sentry_sdk.isolation_scope() as scope:
             self._describe(scope, _facts_of_dead(info), info)
-            scope.set_context("dead letter", {"reason": info.reason, "error": info.error})
-            scope.capture_message(f"message dead-lettered: {info.reason}", level="error")
+            if info.reason in WITHOUT_HANDLER or (info.error or "").startswith(ENDED):
+                scope.set_context("dead letter", {"reason": info.reason, "error": info.error})
+                event: dict[str, Any] = {"message": f"message dead-lettered: {info.reason}", "level": "error"}
+                if sentry_sdk.get_client().options.get("attach_stacktrace"):  # otherwise the SDK adds its own
+                    event["threads"] = {"values": [{"stacktrace": current_stacktrace(), "current": True}]}
+                self._capture(scope, event)
             if check_in := self._check_in(info):
                 crons.capture_checkin(**check_in, status="error")
+
+    def _capture(self, scope: sentry_sdk.Scope, event: Any, hint: dict[str, Any] | None = None) -> None:
+        if not self._send_payload:
+            _drop_variables(event)
+        scope.capture_event(event, hint=hint)
 
     def _describe(
         self, scope: sentry_sdk.Scope, known: dict[str, Any], message: Delivery[Any] | Record | MessageInfo
@@ -179,8 +192,18 @@ class Sentry:
 
 
 def monitor_slug(queue: str, schedule: str) -> str:
-    """Return the slug of a schedule's monitor, such as ``jobs-nightly``: in Sentry's characters, at most 50."""
-    return re.sub(r"[^a-z0-9_-]+", "-", f"{queue}-{schedule}".lower()).strip("-_")[:SLUG_CHARS]
+    """Return the slug of a schedule's monitor, such as ``jobs-nightly``: in Sentry's characters, at most 50.
+
+    If another schedule could have the same one, it ends with a hash of both names.
+    """
+    whole = f"{queue}-{schedule}"
+    slug = re.sub(r"[^a-z0-9_-]+", "-", whole.lower()).strip("-_")
+    if slug == whole and whole.count("-") == 1 and len(slug) <= SLUG_CHARS:
+        return slug
+    names = f"{queue}#{schedule}"  # no queue's name has a #
+    hashed = hashlib.sha256(names.encode()).hexdigest()[:HASH_CHARS]
+    start = slug[: SLUG_CHARS - HASH_CHARS - 1].rstrip("-_") or "schedule"  # Sentry refuses a slug of digits only
+    return f"{start}-{hashed}"
 
 
 def monitor_config(plan: Plan) -> dict[str, Any] | None:
@@ -257,6 +280,27 @@ def _with_trace(message: Outgoing) -> Outgoing:
 
 def _drop_variables(event: Any) -> None:
     """Remove the local variables of all stack frames: they hold the payload, and what was made of it."""
-    for raised in event.get("exception", {}).get("values", ()):
-        for frame in (raised.get("stacktrace") or {}).get("frames", ()):
+    stacks = [event.get("stacktrace")]
+    for kind in ("exception", "threads"):
+        stacks += [each.get("stacktrace") for each in (event.get(kind) or {}).get("values", ())]
+    for stack in stacks:
+        for frame in (stack or {}).get("frames", ()):
             frame.pop("vars", None)
+
+
+def _is_handed_back(error: BaseException) -> bool:
+    """Whether an error ends a handler from outside, and does not come from the handler: `_died` reports what dies."""
+    if isinstance(error, asyncio.CancelledError):  # by the consumer's stop, a time limit or `Queue.cancel`
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # in a thread, which nothing cancels
+            return False
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit) or is_interrupt(error)
+
+
+def _status(message: Delivery[Any] | Record) -> str:
+    """Return the status of an occurrence whose handler raised no error; "" if it has nacked it, to be retried."""
+    if not isinstance(message, Delivery) or not message.failed:
+        return "ok"
+    return "" if message.death is None else "error"

@@ -195,6 +195,115 @@ def test_decisions_of_a_handler_are_not_errors(watched: Queue, items: Items):
     assert len(items("transaction")) == 5
 
 
+class OwnError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kind", [SystemExit, OwnError, asyncio.CancelledError, KeyboardInterrupt])
+def test_every_exception_of_a_handler_is_an_error(queue: Queue, items: Items, kind: type[BaseException]):
+    Sentry(monitor_schedules=True).instrument(queue)
+
+    @queue.cron("* * * * *", name="nightly", max_retries=0)
+    def nightly(_: Message) -> None:
+        raise kind("of the handler")
+
+    run_slot(queue)
+    (event,) = items("event")
+    assert event["exception"]["values"][0]["type"] == kind.__name__
+    assert statuses(items) == ["in_progress", "error"]
+    assert queue.stats().dead == 1
+
+
+def test_cancel_that_a_handler_raises_is_an_error_and_that_of_a_stop_is_not(redis_server: RedisServer, items: Items):
+    async def handled() -> None:
+        async with aio.Queue("orders", url=redis_server.url, backoff=backoff.fixed(0)) as queue:
+            Sentry().instrument(queue)
+            begun = asyncio.Event()
+
+            async def handle(message: aio.Message) -> None:
+                if message.payload == "own":
+                    raise asyncio.CancelledError("own")
+                begun.set()
+                await asyncio.sleep(60)
+
+            await queue.send("own", max_retries=0)
+            await aio.Consumer(queue, handle).drain()
+            await queue.send("stopped", max_retries=0)
+            consumer = aio.Consumer(queue, handle, shutdown_timeout=0)
+            running = asyncio.create_task(consumer.run())
+            await begun.wait()
+            await consumer.stop()
+            await running
+            assert (await queue.stats()).dead == 1
+
+    asyncio.run(handled())
+    (event,) = items("event")
+    assert event["exception"]["values"][0]["value"] == "own"
+
+
+def test_occurrence_fails_if_its_handler_rejects_the_message_or_nacks_its_last_attempt(queue: Queue, items: Items):
+    Sentry(monitor_schedules=True).instrument(queue)
+    endings: list[Callable[[Message], object]] = [
+        lambda message: message.reject("bad"),
+        lambda message: message.nack(error="bad"),
+        lambda message: message.nack(error="bad"),
+        lambda _: False,
+        lambda _: False,
+        lambda message: message.ack(),
+    ]
+    todo = iter(endings)
+
+    @queue.cron("* * * * *", name="nightly", max_retries=1, missed="all")
+    def nightly(message: Message) -> Any:
+        return next(todo)(message)
+
+    for _ in range(4):
+        run_slot(queue)
+    by_slot: dict[str, list[str]] = {}
+    for each in items("check_in"):
+        by_slot.setdefault(each["check_in_id"], []).append(each["status"])
+    rejected, nacked, returned_false, acked = by_slot.values()
+    assert set(rejected) == set(nacked) == set(returned_false) == {"in_progress", "error"}
+    assert acked == ["in_progress", "ok"]
+    assert items("event") == []
+
+
+def run_slot(queue: Queue) -> None:
+    """Run the next slot of the only schedule now, with its retries."""
+    if not queue.peek("pending"):
+        Consumer(queue).drain()  # it arms the schedule
+    (waiting,) = queue.peek("pending")
+    queue.now([waiting.id])
+    Consumer(queue, concurrency=1).drain()
+
+
+def statuses(items: Items) -> list[str]:
+    """The different statuses of the check-ins, in the order of arrival."""
+    return list(dict.fromkeys(each["status"] for each in items("check_in")))
+
+
+def test_stack_of_a_dead_letter_has_no_variables(watched: Queue, items: Items, redis_client: redis.Redis):
+    sentry_sdk.get_client().options["attach_stacktrace"] = True
+    watched.send("x", id="gone", delay=0, headers={"card": SECRET})
+    redis_client.delete("delayq:{orders}:msg:gone")
+    Consumer(watched, lambda _: None).drain()
+    (event,) = items("event")
+    (thread,) = event["threads"]["values"]
+    assert thread["stacktrace"]["frames"]
+    assert not any("vars" in frame for frame in thread["stacktrace"]["frames"])
+    assert SECRET not in json.dumps(Endpoint.items)
+
+
+@pytest.mark.usefixtures("items")
+def test_send_outside_of_a_span_or_without_a_client_adds_no_headers(watched: Queue):
+    watched.send("outside")
+    sentry_sdk.get_client().close(timeout=0)
+    sentry_sdk.get_global_scope().set_client(None)
+    with sentry_sdk.start_transaction(name="request"):
+        watched.send("without a client")
+    assert [message.headers for message in watched.receive(2)] == [{}, {}]
+
+
 def test_payload_that_does_not_match_is_an_error(watched: Queue, items: Items):
     watched.handler(takes_numbers)
     watched.send(["x"])
@@ -294,10 +403,12 @@ def test_schedules_check_in(queue: Queue, items: Items):
         Consumer(queue, concurrency=1).drain()
     found = items("check_in")
     assert attempts == [1, 2, 1, 2]
-    assert [each["status"] for each in found] == [*["in_progress"] * 2, "error", *["in_progress"] * 2, "ok"]
-    assert len({each["check_in_id"] for each in found[:3]}) == len({each["check_in_id"] for each in found[3:]}) == 1
-    assert found[0]["check_in_id"] != found[3]["check_in_id"]
-    assert {each["monitor_slug"] for each in found} == {"orders-night-run"}
+    first, second = found[:4], found[4:]  # that the message is dead is said twice, of the same check-in
+    assert [each["status"] for each in first] == [*["in_progress"] * 2, "error", "error"]
+    assert [each["status"] for each in second] == [*["in_progress"] * 2, "ok"]
+    assert len({each["check_in_id"] for each in first}) == len({each["check_in_id"] for each in second}) == 1
+    assert first[0]["check_in_id"] != second[0]["check_in_id"]
+    assert {each["monitor_slug"] for each in found} == {monitor_slug("orders", "Night Run")}
     assert found[0]["monitor_config"] == {
         "schedule": {"type": "crontab", "value": "* * * * *"},
         "timezone": "Europe/Berlin",
@@ -320,8 +431,26 @@ def test_monitors_have_the_schedules_that_sentry_knows(when: str, schedule: obje
 
 
 def test_slug_has_the_characters_that_sentry_allows():
-    assert monitor_slug("Jobs/eu", "clean up: daily") == "jobs-eu-clean-up-daily"
-    assert len(monitor_slug("q" * 40, "x" * 40)) == 50
+    assert monitor_slug("jobs", "nightly") == "jobs-nightly"
+    assert re.fullmatch(r"jobs-eu-clean-up-daily-[0-9a-f]{8}", monitor_slug("Jobs/eu", "clean up: daily"))
+    assert len(monitor_slug("q" * 30, "x" * 40)) == 50
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a-b", "c"), ("a", "b-c")),
+        (("a/b", "c"), ("a", "b/c")),
+        (("jobs", "Nightly"), ("jobs", "nightly")),
+        (("q" * 40, "x" * 40), ("q" * 40, "x" * 41)),
+        (("заказы", "ночь"), ("заказы", "день")),
+        (("jobs", "nightly-"), ("jobs", "nightly")),
+    ],
+)
+def test_schedules_with_different_names_have_different_slugs(one: tuple[str, str], other: tuple[str, str]):
+    slugs = {monitor_slug(*one), monitor_slug(*other)}
+    assert len(slugs) == 2
+    assert all(re.fullmatch(r"(?!\d+$)[a-z0-9_-]{1,50}", slug) for slug in slugs)
 
 
 def test_monitor_of_a_schedule_with_jitter_allows_for_it():
