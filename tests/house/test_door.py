@@ -108,6 +108,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "delayq.operations.topics.partitions": "reads parts of a stream side by side",
         "delayq.operations.topics.publish": "appends what is due before the offsets are read",
     },
+    "delayq.spark.reading.lag": {
+        "delayq.operations.topics.partitions": "looks at a stream without appending what is due",
+    },
     "delayq.spark.reading.messages": {
         "delayq.operations.partitions": "reads parts of a queue side by side",
     },
