@@ -50,6 +50,7 @@ FIRST_FILES = {
     "test_silent.py",
     "test_cluster_moves.py",
     "test_fast_socket.py",
+    "test_redaction_everywhere.py",
 }
 
 # Hypothesis must not fail a test because the machine is slow.
