@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-LONGEST_WAIT = 5.0  # seconds: an import may wait for a module that the forking thread is importing
+LONGEST_WAIT = 30.0  # seconds: an import takes long on a slow machine, and one may wait for the forking thread itself
 
 
 class _LateImport:
