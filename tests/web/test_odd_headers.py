@@ -56,7 +56,7 @@ PATHS = ["/login", "/static/style.css", "/main/queues", "/api/v1/servers", "/api
 
 
 @pytest.mark.usefixtures("cheap_passwords")
-@pytest.mark.by_lot(4)
+@pytest.mark.by_lot(8)
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
