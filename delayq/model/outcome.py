@@ -168,6 +168,12 @@ INTERRUPTED = Released(begun=True)
 STOPPED = Stopped()
 
 
+def mark(message: Any, outcome: Outcome) -> None:
+    """Note in a delivery that it was settled with this outcome."""
+    message.settled = True
+    message.failed = isinstance(outcome, Failed | Dead | Unknown)
+
+
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:
     """Return the outcome of `Message.nack`."""
     cause = error if isinstance(error, BaseException) else None

@@ -137,8 +137,7 @@ def is_large(context: QueueContext, message: Delivery, outcome: oc.AckAndSend) -
 
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
     """Record the outcome in the message."""
-    message.settled = True
-    message.failed = isinstance(outcome, oc.Failed | oc.Dead | oc.Unknown)
+    oc.mark(message, outcome)
     dead = _dead(message, outcome)
     if dead is not None and reply >= 0:  # otherwise it was cancelled meanwhile
         message.death = Death(reply, dead.reason, dead.error, dead.counted)

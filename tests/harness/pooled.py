@@ -171,7 +171,14 @@ def fork_first(message: Message) -> None:
 
 
 def settle(message: Message) -> Any:
-    """Do what the payload says."""
+    """Do what the payload says, and note whether the message then says that it failed."""
+    returned = _obey(message)
+    if message.failed:
+        note("failed", message)
+    return returned
+
+
+def _obey(message: Message) -> Any:
     match message.payload:
         case "ack":
             message.ack()

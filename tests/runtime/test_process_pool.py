@@ -200,6 +200,7 @@ def test_result_of_a_handler_in_a_process_settles_its_message(queue: Queue, drai
     assert (stats.acked, stats.nacked, stats.retry, stats.dead) == (7, 2, 2, 6)
     assert stats.missing == stats.unack == 0
     assert pooled.notes("acked-twice") == []
+    assert sorted(name for name, _ in pooled.notes("failed")) == ["nack", "reject"]
     assert sorted(name for name, _ in pooled.notes("next")) == ["next to ack-then", "next to return-then"]
 
 

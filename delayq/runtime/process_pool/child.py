@@ -71,7 +71,7 @@ class Owner:
         """Settle a delivery; raise what `Queue.settle` raises."""
         check_process([message])
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
-        message.settled = True
+        oc.mark(message, outcome)
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
