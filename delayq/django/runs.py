@@ -124,7 +124,7 @@ class Runs:
         )
 
     def _died(self, info: MessageInfo) -> None:
-        """Tell that a task has failed for good, whoever found it: its run, its pool or a later consumer."""
+        """Send the signal for a task that has failed: its run, its pool or a later consumer has found that."""
         with _fresh_connections():
             record = self._record(info.id)
             if record is None or record.status != DEAD:  # such as where somebody has requeued it meanwhile

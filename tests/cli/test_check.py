@@ -54,7 +54,7 @@ class Customer(BaseModel):
 
 
 def sent(queue: Queue) -> None:
-    """Messages in several states, all of which but two fail with the code."""
+    """Send messages of several states; the code fails all but two of them."""
     queue.send({"user_id": "x", "colour": SECRET}, task="welcome", id="type", delay=60)
     queue.send({"user_id": 1, "colour": SECRET}, task="welcome", id="enum", delay=60)
     queue.send({"user_id": 1, "card": {"number": SECRET}}, task="welcome", id="own-check")

@@ -90,7 +90,7 @@ def _look(
             message: Delivery[Any] = Delivery(
                 context, os.getpid(), message_id, created_ms, opened, now_ms, earlier[message_id], now_ms, 0, ""
             )
-            if where == "waiting" and message.is_expired:  # a requeue begins the expiry of a dead letter anew
+            if where == "waiting" and message.is_expired:  # the expiry of a dead letter begins with its requeue
                 continue
             if (failure := judge(message)) is not None:
                 misfits.add(where, message_id, message.task or message.schedule, reason_of(failure, message), failure)

@@ -33,7 +33,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     A stream that begins to match the pattern while the query runs is read from its first entry, and so is one that is
     added to the list of a query with a checkpoint. One that is left out keeps its place in the checkpoint. One that
-    matches the pattern but is no longer found is still read, so that a deleted stream counts as lost.
+    matches the pattern but is not found is still read, so that a deleted stream counts as lost.
 
     Args:
         schema: the wanted columns.
@@ -117,7 +117,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._readers[name]
 
     def _search(self) -> list[str]:
-        """Return the names, found anew from time to time; a query that knows some does not fail if that does."""
+        """Return the names, found again from time to time; a query that knows some does not fail if that does."""
         if time.monotonic() < self._look_at:
             return self._found
         try:
@@ -132,14 +132,15 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._found
 
     def _names_after(self, stored: dict[str, Any]) -> list[str]:
-        """Return the names to read: those found, and those that were read before but are no longer found."""
+        """Return the names to read: those found, and those that were read before and are gone."""
         names = self._search() if self._until is None else self._until
         gone = [name for name in stored if name not in names and self._names.has(name)]
-        if self._until is not None:
-            for name in gone:
-                self._of(name).prepareForTriggerAvailableNow()
-            self._until += gone
-        return [*names, *gone] if self._until is None else self._until
+        if self._until is None:
+            return [*names, *gone]
+        for name in gone:
+            self._of(name).prepareForTriggerAvailableNow()
+        self._until += gone
+        return self._until
 
     def _within(self, most: int, starts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Shorten the batch to `most` entries, divided among the streams, those with the oldest position first."""
