@@ -147,6 +147,8 @@ def test_executor_killed_during_a_job_command_loses_and_duplicates_nothing(
 def test_spark_connect_server_with_delayq_installed_knows_the_format(redis_server: RedisServer, tmp_path: Path):
     with zipfile.ZipFile(zipped(tmp_path / "delayq.zip")) as archive:
         archive.extractall(tmp_path / "installed")
+    with Queue("letters", url=redis_server.url) as queue:
+        queue.configure(events=100_000)
     own = without_delayq(tmp_path) | {"DELAYQ_URL": redis_server.url}
     own["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'installed'}"
     settings = {
@@ -162,6 +164,6 @@ def test_spark_connect_server_with_delayq_installed_knows_the_format(redis_serve
         client = [sys.executable, connect_client.__file__, f"sc://127.0.0.1:{port}"]
         done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=800, check=False)
         assert done.returncode == 0, f"{done.stderr}\n{server.log.read_text()}"
-    assert json.loads(done.stdout) == {"found": connect_client.ROWS, "zone": "UTC"}
+    assert json.loads(done.stdout) == {"found": connect_client.ROWS, "copied": connect_client.ROWS, "zone": "UTC"}
     with Queue("letters", url=redis_server.url) as queue:
         assert queue.stats().sent == connect_client.ROWS

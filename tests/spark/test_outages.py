@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import structlog
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from delayq import Queue
+from delayq import Message, Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
 from delayq.spark.reading.streams import StreamReader
 from delayq.spark.redis_options import RedisOptions
@@ -85,6 +92,53 @@ def test_outage_is_waited_out_by_source_and_sink_with_one_warning_each(server: R
     assert all(what == "queue mail" and 50 < seconds <= 60 for what, seconds in logged)
     with Queue("mail", url=server.url) as queue:
         assert queue.stats().sent == 2 * ROWS + 1 == len(list(queue.events.range(count=10**5)))
+
+
+def test_query_from_and_to_one_server_sends_each_row_once_through_kills_and_freezes(
+    spark: SparkSession, server: RedisServer, tmp_path: Path
+):
+    with Topic("numbers", url=server.url) as topic:
+        topic.publish_many([NewRecord(n) for n in range(ROWS)])
+    rows = spark.readStream.format("delayq").options(url=server.url, topic="numbers", maxEntriesPerTrigger="300").load()
+    writing = rows.selectExpr("payload", "0 AS delay").writeStream.format("delayq").trigger(availableNow=True)
+    query = writing.options(url=server.url, queue="out", checkpointLocation=str(tmp_path)).start()
+    seen: Counter[str] = Counter()
+
+    def take() -> list[Message]:
+        with Queue("out", url=server.url) as queue:
+            messages = queue.receive(500, wait=1)
+            seen.update(message.payload for message in messages)
+            assert all(queue.ack(messages))  # a row that is sent again does not find its message
+            return messages
+
+    try:
+        for outage in (killed, frozen, killed):
+            while not take():
+                assert query.isActive
+            with outage(server):
+                time.sleep(AWAY)
+        query.awaitTermination()
+    finally:
+        query.stop()
+    while take():
+        pass
+    assert seen == {str(n): 1 for n in range(ROWS)}
+    with Queue("out", url=server.url) as queue:
+        assert queue.stats().sent == ROWS
+
+
+@contextmanager
+def killed(server: RedisServer) -> Iterator[None]:
+    server.kill()
+    yield
+    server.start()
+
+
+@contextmanager
+def frozen(server: RedisServer) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    yield
+    os.kill(server.pid, signal.SIGCONT)
 
 
 def test_time_to_wait_is_the_callers(server: RedisServer):

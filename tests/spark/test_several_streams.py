@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner
 from delayq.cli import main
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from delayq import Queue, Topic
 from delayq.errors import DataLost, InvalidInput
 from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
-from delayq.spark.reading import several_streams
+from delayq.spark.reading import offsets, several_streams
 from delayq.spark.reading.lag import lag
 from delayq.spark.redis_options import RedisOptions
 from tests.harness.servers import RedisServer
@@ -178,15 +179,79 @@ def test_deleted_stream_that_matched_the_pattern_is_lost(
     assert {name for name, _ in step(lenient, place)[1]} <= {"orders"}
 
 
+def test_names_that_are_used_once_do_not_make_the_offset_ever_longer(
+    redis_server: RedisServer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(several_streams, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(offsets, "KEPT_GONE", 2)
+    lenient = {"topicPattern": "job.*", "failOnDataLoss": "false"}
+    reader = follow(options, **lenient)
+    place, found = reader.initialOffset(), []
+    with structlog.testing.capture_logs() as logs:
+        for number in range(6):
+            publish(redis_server, f"job{number}", 0, 4)
+            before = place
+            place, rows = step(reader, place)
+            again = follow(options, **lenient)
+            assert sum(map(len, (reads.rows(again.read(piece)) for piece in again.partitions(before, place)))) == 4
+            again.stop()
+            found += rows
+            removed(redis_server, f"job{number}")
+    assert found == expected([f"job{number}" for number in range(6)], 0, 4)
+    assert place["streams"].keys() == {"job3", "job4", "job5"}
+    assert [line["stream"] for line in logs if line["event"] == "entries lost"] == [f"topic job{n}" for n in range(5)]
+    note(tmp_path, place)
+    assert {each.name for each in lag(str(tmp_path), RedisOptions.of(options))} == {"job5"}
+    for name in ("job0", "job4"):  # one has left the offset, the other has not
+        publish(redis_server, name, 0, 9)
+    place, rows = step(follow(options, **lenient), place)
+    assert rows == expected(["job0", "job4"], 0, 9)
+    assert step(follow(options, topicPattern="job.*"), place) == (place, [])  # what was logged once is not lost again
+
+
+def test_stream_that_is_restored_continues_at_its_place(
+    redis_server: RedisServer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(several_streams, "LOOK_SECONDS", 0)
+    lenient = {"topicPattern": "orders.*", "failOnDataLoss": "false"}
+    reader = follow(options, **lenient)
+    place, _ = step(reader, reader.initialOffset())
+    backup = removed(redis_server, "orders-eu")
+    publish(redis_server, "orders", 10, 12)
+    place, rows = step(reader, place)
+    assert rows == expected(["orders"], 10, 12)
+    with redis_server.client() as client:
+        for key, value in backup.items():
+            client.restore(key, 0, value)
+    publish(redis_server, "orders-eu", 10, 14)
+    place, first = step(reader, place, ReadMaxRows(1))
+    _, second = step(follow(options, topicPattern="orders.*"), place)
+    assert len(first) == 1
+    assert sorted(first + second) == expected(["orders-eu"], 10, 14)
+
+
+def note(checkpoint: Path, end: dict[str, Any]) -> None:
+    """Write the checkpoint of a query whose first batch, which is not complete, ends there."""
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir()
+    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+
+def removed(server: RedisServer, name: str) -> dict[bytes, bytes]:
+    """Remove a topic; return its keys and what they held."""
+    with server.client() as client:
+        backup = {key: client.dump(key) for key in client.keys(f"delayq:{{{name}*")}
+        client.delete(*backup)
+    return backup
+
+
 def test_lag_of_an_unfinished_batch_is_counted_from_its_start_and_writes_nothing(
     redis_server: RedisServer, options: dict[str, str], tmp_path: Path
 ):
     reader = follow(options, topic='["orders", "a,b"]', start=json.dumps({"orders": "latest"}))
     end, rows = step(reader, reader.initialOffset())
     assert rows == expected(["a,b"])
-    for folder in ("offsets", "commits"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    note(tmp_path, end)
     with Topic("orders", url=redis_server.url, shards=2) as topic:
         topic.publish(10, delay=0.05)
     time.sleep(0.1)

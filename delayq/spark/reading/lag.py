@@ -40,7 +40,7 @@ class ShardLag(NamedTuple):
 
 
 def lag(checkpoint: str, server: RedisOptions) -> list[ShardLag]:
-    """Return what a query has not read yet, by stream and shard.
+    """Return what a query has not read yet, by stream and shard; nothing of a stream whose deletion it has logged.
 
     Args:
         checkpoint: the folder or URI that is the query's `checkpointLocation`.
@@ -66,7 +66,7 @@ def _streams(checkpoint: str) -> Iterator[tuple[Source, Offsets]]:
     lines = object_store.read_bytes(f"{folder}/offsets/{max(complete or begun)}").splitlines()
     for stored in map(_decoded, lines):
         for each in stored.get("streams", {"": stored}).values():
-            if each.get("format") != at.FORMAT:
+            if each.get("format") != at.FORMAT or at.GONE in each:
                 continue
             source = Source(each["kind"], each["prefix"], each["name"])
             first = None if complete else at.begun(source, each)

@@ -10,6 +10,9 @@ numbers decide, as far as they can. An id also says which event of an entry with
 offset was what `shards` holds, without marks. A query that reads several streams has an offset of each:
 
     {"format": 3, "kind": "events", "prefix": "delayq", "streams": {"emails": {"format": 2, …}, …}}
+
+There, `"gone": true` marks a stream that was deleted, whose loss was logged. Its place is kept in case the same stream
+is there again, for example restored from a backup.
 """
 
 from __future__ import annotations
@@ -57,7 +60,11 @@ Offsets: TypeAlias = dict[int, Offset]
 BEGINNING = Offset("0-0", 0)
 FORMAT = 2
 SEVERAL = 3
+GONE = "gone"
 _SINCE = "since"
+
+KEPT_GONE = 1000
+"""How many deleted streams of a pattern an offset keeps: names that are used once must not make it ever longer."""
 
 
 def dump(source: Source, offsets: Offsets, since: Offsets | None = None) -> dict[str, Any]:
@@ -94,10 +101,19 @@ def load(source: Source, stored: Mapping[str, Any]) -> Offsets:
 def dump_several(source: Source, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the offset of several streams, from what `dump` returned for each name.
 
+    Of the streams that are gone, it keeps the places of those that were read last.
+
     Args:
         source: of all of them; its name does not matter.
     """
-    return {"format": SEVERAL, "kind": source.kind, "prefix": source.prefix, "streams": dict(streams)}
+    gone = sorted((name for name, stored in streams.items() if GONE in stored), key=lambda name: _newest(streams[name]))
+    left_out = set(gone[:-KEPT_GONE])
+    kept = {name: stored for name, stored in streams.items() if name not in left_out}
+    return {"format": SEVERAL, "kind": source.kind, "prefix": source.prefix, "streams": kept}
+
+
+def _newest(stored: Mapping[str, Any]) -> tuple[int, int]:
+    return max((order(offset["id"]) for offset in stored["shards"].values()), default=(0, 0))
 
 
 def load_several(source: Source, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -163,6 +179,12 @@ def is_replaced(offset: Offset, extent: Extent) -> bool:
     return extent.added < offset.entries or (
         gone < offset.entries and bool(extent.first) and order(extent.first) > order(offset.id)
     )
+
+
+def resumed(offset: Offset | None, extent: Extent) -> Offset:
+    """Return the place in a stream that was gone, if this is the same one; else the one before its first entry."""
+    is_same = offset is not None and offset.mark and offset.mark == extent.mark
+    return offset if offset is not None and is_same else before(0, extent)
 
 
 def since(offset: Offset, last: Offset) -> Offset:

@@ -33,7 +33,8 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     A stream that begins to match the pattern while the query runs is read from its first entry, and so is one that is
     added to the list of a query with a checkpoint. One that is left out keeps its place in the checkpoint. One that
-    matches the pattern but is not found is still read, so that a deleted stream counts as lost.
+    matches the pattern but is not found is still read, so that a deleted stream counts as lost. With the option
+    `failOnDataLoss` off, it is marked as gone instead: it does not count as lost again, also if the option is on later.
 
     Args:
         schema: the wanted columns.
@@ -46,6 +47,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server = RedisOptions.of(options)
         self._limits = TriggerLimits(options)
         self._must_exist = switch(options, "failOnMissing", False)
+        self._fails = switch(options, "failOnDataLoss", True)
         self._readers: dict[str, StreamReader] = {}
         self._beginnings: dict[str, dict[str, Any]] = {}
         self._found: list[str] = []
@@ -72,8 +74,8 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return how far the next batch goes."""
         stored = self._load(start)
-        names = self._names_after(stored)
-        starts = {name: stored.get(name) or self._beginning(name) for name in names}
+        names, gone = self._names_after(stored)
+        starts = {name: self._place(name, stored) for name in names}
         ends = {name: self._of(name).latestOffset(starts[name], ReadAllAvailable()) for name in names}
         behind = {name: self._of(name).taken for name in names}
         if self._until is None and self._limits.holds_back(sum(behind.values())):
@@ -84,7 +86,9 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report = {"source": str(self._names), "backlog": sum(backlogs.values()), "backlogs": backlogs}
         self._save_connections()
         reached = {name: end for name, end in ends.items() if end != starts[name]}
-        return self._dump(stored | starts | reached) if reached else start
+        if not reached:
+            return start
+        return self._dump(stored | starts | reached | {name: self._marked(name, stored[name]) for name in gone})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return what the progress of a query shows as `latestOffset`: the entries left after the batch, by name."""
@@ -95,7 +99,9 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = self._load(start)
         found: list[InputPartition] = []
         for name, last in self._load(end).items():
-            first = starts.get(name) or self._beginning(name)
+            if at.GONE in last:
+                continue
+            first = self._place(name, starts)
             if first != last:
                 found += [OfOne(name, part) for part in self._of(name).partitions(first, last)]
         self._save_connections()
@@ -131,16 +137,29 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._look_at = time.monotonic() + LOOK_SECONDS
         return self._found
 
-    def _names_after(self, stored: dict[str, Any]) -> list[str]:
-        """Return the names to read: those found, and those that were read before and are gone."""
+    def _names_after(self, stored: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Return the names to read, and those that are gone: what was found, and what was read before and is not."""
         names = self._search() if self._until is None else self._until
-        gone = [name for name in stored if name not in names and self._names.has(name)]
+        away = [name for name in stored if name not in names and self._names.has(name)]
+        gone = [name for name in away if at.GONE in stored[name] or not self._fails]
+        lost = [name for name in away if name not in gone]
         if self._until is None:
-            return [*names, *gone]
-        for name in gone:
+            return [*names, *lost], gone
+        for name in lost:
             self._of(name).prepareForTriggerAvailableNow()
-        self._until += gone
-        return self._until
+        self._until += lost
+        return self._until, gone
+
+    def _marked(self, name: str, stored: dict[str, Any]) -> dict[str, Any]:
+        """Return a place as that of a stream that is gone."""
+        self._beginnings.pop(name, None)
+        if reader := self._readers.pop(name, None):
+            reader.stop()
+        if at.GONE in stored:
+            return stored
+        stream = f"{self._names.option} {name}"
+        log.warning("entries lost", stream=stream, what="the stream that matched the pattern was deleted")
+        return stored | {at.GONE: True}
 
     def _within(self, most: int, starts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Shorten the batch to `most` entries, divided among the streams, those with the oldest position first."""
@@ -157,10 +176,13 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if len(self._readers) > KEPT_OPEN:
             self.stop()
 
-    def _beginning(self, name: str) -> dict[str, Any]:
-        """Return where a stream begins that has no place yet, as it was when first asked."""
+    def _place(self, name: str, stored: dict[str, Any]) -> dict[str, Any]:
+        """Return where to continue; where there is no place yet, or the stream was gone, as it was when first asked."""
+        place: dict[str, Any] | None = stored.get(name)
+        if place is not None and at.GONE not in place:
+            return place
         if name not in self._beginnings:
-            self._beginnings[name] = self._of(name).beginning()
+            self._beginnings[name] = self._of(name).beginning(place)
         return self._beginnings[name]
 
     def _source_of(self, name: str) -> Source:

@@ -59,10 +59,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._beginning = {shard: self._first(shard, extent) for shard, extent in extents.items()}
         return at.dump(self._source, self._beginning)
 
-    def beginning(self) -> dict[str, Any]:
-        """Return the place before the first entry that is there, where a stream begins that is added to a query."""
-        self._beginning = {shard: at.before(0, extent) for shard, extent in self._extents().items()}
-        return at.dump(self._source, self._beginning)
+    def beginning(self, left: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the place before the first entry that is there, where a stream begins that is added to a query.
+
+        Args:
+            left: where the stream was left when it was gone; if the same one is there again, it continues.
+        """
+        offsets = {} if left is None else at.load(self._source, left)
+        found = self._extents().items()
+        self._beginning = {shard: at.resumed(offsets.get(shard), extent) for shard, extent in found}
+        return at.dump(self._source, self._beginning, since=self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may read."""
