@@ -150,7 +150,8 @@ def test_spark_connect_server_with_delayq_installed_knows_the_format(redis_serve
     with Queue("letters", url=redis_server.url) as queue:
         queue.configure(events=100_000)
     own = without_delayq(tmp_path) | {"DELAYQ_URL": redis_server.url}
-    own["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'installed'}"
+    _, *packages = own["PYTHONPATH"].split(os.pathsep)  # without what hides grpc and pandas: foreachBatch needs them
+    own["PYTHONPATH"] = os.pathsep.join([*packages, str(tmp_path / "installed")])
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
