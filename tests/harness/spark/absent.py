@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NAMES = ("grpc", "numpy", "pandas")
+NAMES = ("grpc", "pandas")
 
 
 def absent(folder: Path) -> Path:
