@@ -1,10 +1,11 @@
 """Run tests on a server, a redis-py or a Python, and write what came out into docs/compatibility.md.
 
-    python -m tools.compatibility run "Redis 7.2" -n 2    further words are options of pytest
+    python -m tools.compatibility run "Redis 7.2" -n 2        further words are options of pytest,
+    python -m tools.compatibility run "Redis 7.2" tests/lua   or the folders to run instead of all in SUITE
     python -m tools.compatibility run "redis-py 5.3"
-    python -m tools.compatibility run Python              on the Python that runs this
-    python -m tools.compatibility merge FILE…             take the newest result of each row from other checkouts
-    python -m tools.compatibility rows                    all rows that can be run, as JSON, for CI
+    python -m tools.compatibility run Python                  on the Python that runs this
+    python -m tools.compatibility merge FILE…                 take the newest result of each row from other checkouts
+    python -m tools.compatibility rows                        all rows that can be run, as JSON, for CI
 
 The results are kept in compatibility.json, beside this file.
 """
@@ -82,6 +83,7 @@ class Result(msgspec.Struct, kw_only=True):
         row: the row of the table that it is for.
         server, client, python: what it ran on, with full versions.
         date: of its end, ISO 8601.
+        suite: the folders of the tests.
         passed, failed, skipped: tests.
         failures: the names of those that failed.
     """
@@ -91,6 +93,7 @@ class Result(msgspec.Struct, kw_only=True):
     client: str
     python: str
     date: str
+    suite: list[str]
     passed: int
     failed: int
     skipped: int
@@ -109,10 +112,10 @@ def rows() -> dict[str, str]:
 def table(results: Iterable[Result]) -> str:
     """Return the table of the page."""
     by_row = {each.row: each for each in results}
-    lines = ["| tested | on | date | tests |", "|---|---|---|---|"]
+    lines = ["| tested | on | date | tests | result |", "|---|---|---|---|---|"]
     for row, otherwise in rows().items():
         if (found := by_row.get(row)) is None:
-            lines.append(f"| {row} | {otherwise} | | |")
+            lines.append(f"| {row} | {otherwise} | | | |")
             continue
         counts = [f"{found.passed:,} passed"]
         if found.failed:
@@ -120,7 +123,8 @@ def table(results: Iterable[Result]) -> str:
         if found.skipped:
             counts.append(f"{found.skipped:,} skipped")
         where = f"{found.server}, redis-py {found.client}, Python {found.python}"
-        lines.append(f"| {row} | {where} | {found.date} | {', '.join(counts)} |")
+        folders = ", ".join(each.removeprefix("tests/") for each in found.suite)
+        lines.append(f"| {row} | {where} | {found.date} | {folders} | {', '.join(counts)} |")
     return "\n".join([*lines, ""])
 
 
@@ -168,18 +172,19 @@ def run(row: str, options: Sequence[str] = ()) -> Result:
     name, exact = re.match(r"(\w+).* v=(\S+)", said).groups()  # type: ignore[union-attr]  # the harness has read it
     report = FOLDER / f"{row.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
-    words = ["-m", "pytest", "-q", "-m", "not full", "--server", server.version, "--junit-xml", str(report)]
-    subprocess.run([sys.executable, *words, *options, *SUITE], cwd=ROOT, env=environment, check=False)
+    suite = [each for each in options if each.startswith("tests/")]
+    words = ["-m", "pytest", "-q", "-m", "not full", "--server", server.version, "--junit-xml", str(report), *options]
+    subprocess.run([sys.executable, *words, *([] if suite else SUITE)], cwd=ROOT, env=environment, check=False)
     if not report.exists():
         raise SystemExit(f"{row}: no test ran")
-    counts = counted(report)
     return Result(
         row=row,
         server=f"{name} {exact}",
         client=client,
         python=platform.python_version(),
         date=dt.datetime.now(dt.UTC).date().isoformat(),
-        **counts,
+        suite=suite or list(SUITE),
+        **counted(report),
     )
 
 

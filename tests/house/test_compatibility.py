@@ -63,7 +63,8 @@ def test_newest_result_of_each_row_is_kept_and_shown(tmp_path: Path, monkeypatch
 
     def result(row: str, date: str, **counts: int) -> compatibility.Result:
         given = {"passed": 1200, "failed": 0, "skipped": 0} | counts
-        return compatibility.Result(row=row, server="Redis 7.2.4", client="8.1.0", python="3.11.7", date=date, **given)
+        where = {"server": "Redis 7.2.4", "client": "8.1.0", "python": "3.11.7", "date": date}
+        return compatibility.Result(row=row, suite=["tests/lua", "tests/contract"], **where, **given)
 
     newer = result("Redis 7.2", "2026-12-02", failed=1)
     compatibility.write([newer, result("Redis 7.2", "2026-12-01"), result("Redis 1.0", "2026-12-01")])
@@ -71,9 +72,9 @@ def test_newest_result_of_each_row_is_kept_and_shown(tmp_path: Path, monkeypatch
     page = (tmp_path / "page.md").read_text()
     assert page.startswith("before\n")
     assert page.endswith("after\n")
-    shown = "| Redis 7.2 | Redis 7.2.4, redis-py 8.1.0, Python 3.11.7 | 2026-12-02 | 1,200 passed, **1 failed** |\n"
-    assert shown in page
-    assert "| Redis 7.4 | not tested | | |\n" in page
+    where = "Redis 7.2.4, redis-py 8.1.0, Python 3.11.7"
+    assert f"| Redis 7.2 | {where} | 2026-12-02 | lua, contract | 1,200 passed, **1 failed** |\n" in page
+    assert "| Redis 7.4 | not tested | | | |\n" in page
     assert "old" not in page
 
 
