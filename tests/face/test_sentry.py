@@ -278,8 +278,8 @@ def test_slot_is_done_once_its_handler_has_done_it(queue: Queue, items: Items):
     endings: list[Callable[[Message], object]] = [
         lambda message: message.release(),
         ack_and_raise,
-        lambda _: (each for each in ()),
-        lambda _: (each for each in ()),
+        lambda _: (each for each in [0]),
+        lambda _: (each for each in [0]),
     ]
     todo = iter(endings)
 

@@ -147,7 +147,7 @@ def test_middleware_sees_work_that_nobody_would_do_as_a_failure(middleware: Midd
     seen: list[BaseException | None] = []
     middleware.after_delivery(lambda _, error: seen.append(error))
     with pytest.raises(TypeError, match="the handler returned an object of type generator, which would never run"):
-        run(lambda _: (each for each in ()))
+        run(lambda _: (each for each in [0]))
     assert [type(error) for error in seen] == [TypeError]
 
 
