@@ -14,7 +14,7 @@ from delayq.model.units import from_ms
 from .connection import ServerOptions
 from .formats import show_moment
 from .options import command, json_option, limit_option, log_options, server_options
-from .output import note, print_json, print_table, say
+from .output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from delayq.outbox.database import Database
@@ -80,6 +80,7 @@ def relay(
             with database.writing():
                 for statement in database.statements.create:
                     database.execute(statement)
+            say("the table delayq_outbox is there")
         elif retry:
             _retry(database, retry)
         elif metrics:
@@ -111,13 +112,13 @@ def _run(
     finally:
         runner.close()
     if burst:
-        note(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused")
+        say(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused")
 
 
 def _retry(database: Database, row: str) -> None:
     with database.writing():
         found = database.execute(database.statements.retry, id="" if row == ALL else row)
-    note(f"{plural(len(found), 'row')} to send again")
+    say(f"{plural(len(found), 'row')} to send again")
 
 
 def exposed(lag: Lag) -> Iterable[str]:

@@ -46,7 +46,7 @@ def place(engine: Engine, receipts: Queue, address: str) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = os.environ.get("DELAYQ_URL") or f"embedded://{folder}/store"
         database = f"sqlite:///{Path(folder, 'shop.db')}"
         engine = create_engine(database)

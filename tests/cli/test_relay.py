@@ -42,7 +42,7 @@ def test_burst_sends_what_is_committed(invoke: Invoke, queue: Queue, database: s
     write(database, queue, 1, 2)
     result = invoke("relay", database, "--burst")
     assert result.exit_code == 0, result.output
-    assert result.stderr.splitlines()[-1] == "2 messages sent, 0 refused"
+    assert result.stdout == "2 messages sent, 0 refused\n"
     assert [message.payload for message in queue.receive(max_messages=9)] == [1, 2]
 
 
@@ -58,8 +58,8 @@ def test_refused_rows_are_listed_and_sent_again(invoke: Invoke, queue: Queue, da
     [refused] = status["rows"]
     assert invoke("doctor", "--outbox", database).exit_code == 1
     queue.ack(queue.receive())
-    assert invoke("relay", database, "--retry", "unknown").stderr == "0 rows to send again\n"
-    assert invoke("relay", database, "--retry", refused["id"]).stderr == "1 row to send again\n"
+    assert invoke("relay", database, "--retry", "unknown").stdout == "0 rows to send again\n"
+    assert invoke("relay", database, "--retry", refused["id"]).stdout == "1 row to send again\n"
     invoke("relay", database, "--burst")
     assert [message.payload for message in queue.receive()] == [2]
 
