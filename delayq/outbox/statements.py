@@ -173,6 +173,6 @@ SQLITE = Statements(
     size="length",
     locking="",
     notify="",
-    create=_table("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB"),
+    create=_table("INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT", "BLOB"),
 )
 BY_DIALECT = {"postgresql": POSTGRESQL, "sqlite": SQLITE}
