@@ -44,7 +44,8 @@ def url(locked: RedisServer) -> str:
 @pytest.fixture
 def secrets(url: str) -> dict[str, str | None]:
     """An environment with each secret of delayq."""
-    return {"DELAYQ_URL": url, "DELAYQ_DASHBOARD_TOKEN": f"token-{SECRET}"}
+    database = f"postgresql://shop:{SECRET}@localhost/shop"
+    return {"DELAYQ_URL": url, "DELAYQ_DASHBOARD_TOKEN": f"token-{SECRET}", "DELAYQ_DATABASE_URL": database}
 
 
 def variables() -> set[str]:
