@@ -159,7 +159,7 @@ def consume(
     TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. The
     module's URL takes precedence over --url. With --exec, TARGET is the name of a queue.
 
-    Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in
+    Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1,000. If a queue's name ends in
     = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their
     own --concurrency and --max-messages.
 

@@ -149,9 +149,9 @@ def encode_envelope(
     else:
         kind, body = JSON, _json(payload)[0]
     if len(body) > MOST_BYTES:
-        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
+        raise PayloadTooLarge(f"the payload takes {len(body):,} bytes: Redis allows at most {MOST_BYTES:,}")
     if len(body) > limit:
-        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
+        raise PayloadTooLarge(f"the payload takes {len(body):,} bytes: at most {limit:,} are allowed (max_payload)")
     checked = _checked(headers) if headers else None
     fields = FORMAT, kind, body, max_retries, expires_ms, {**(checked or {}), **own} if own else checked
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
@@ -479,5 +479,5 @@ def _checked(headers: Headers) -> dict[str, Any]:
     except (OverflowError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the headers cannot be stored: {error}") from error
     if size > MAX_HEADERS_BYTES:
-        raise InvalidInput(f"the headers take {size} bytes: at most {MAX_HEADERS_BYTES} are allowed")
+        raise InvalidInput(f"the headers take {size:,} bytes: at most {MAX_HEADERS_BYTES:,} are allowed")
     return checked

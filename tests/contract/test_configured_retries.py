@@ -161,7 +161,7 @@ def test_setting_that_cannot_be_stored_is_refused_and_changes_nothing(operator: 
         ({"backoff": lambda attempt: attempt}, r"cannot be stored: use one from delayq.backoff .* Queue\(backoff=…\)"),
         ({"backoff": 5}, "backoff 5 cannot be stored"),
         ({"backoff": "soon"}, "unknown backoff 'soon'; write it as \"fixed:10s\""),
-        ({"backoff": backoff.sequence([1] * 1000)}, "longer than 1000 characters: give fewer waits"),
+        ({"backoff": backoff.sequence([1] * 1000)}, "longer than 1,000 characters: give fewer waits"),
     ]
     for given, why in wrong:
         with subtests.test(given=given):
