@@ -29,6 +29,7 @@ napoleon_use_ivar = True  # "Attributes:" do not describe once more what is docu
 
 html_theme = "furo"
 html_static_path = ["site"]
+html_js_files = [("versions.js", {"defer": "defer"})]
 html_search_scorer = str(Path(__file__).with_name("site") / "scorer.js")
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
