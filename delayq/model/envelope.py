@@ -318,6 +318,10 @@ def _json(payload: Any) -> tuple[bytes, Any]:
                 f"a payload must be data, and {payload.__qualname__} is a function: register it with @queue.task, and "
                 f"call {payload.__name__}.send with its arguments"
             ) from error
+        if callable(payload) and hasattr(payload, "send"):
+            raise PayloadNotSerializable(
+                f"a payload must be data, and this is a {type(payload).__name__}: call its send with its arguments"
+            ) from error
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is not bytes and cannot be written as JSON: {error}"
         ) from error
