@@ -120,7 +120,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "replicas": (
         lambda q: q.send("x", wait_replicas=-1),
         errors.InvalidInput,
-        "wait_replicas -1 is not a whole number from 0 to 1000",
+        "wait_replicas -1 is not a whole number from 0 to 1,000",
     ),
     "not-outgoing": (lambda q: q.send_many([Outgoing("x"), "y"]), errors.InvalidInput, "'y' is not an Outgoing"),
     "max-messages": (lambda q: q.receive(0), errors.InvalidInput, "max_messages 0 is not a whole number from 1 to 500"),
@@ -235,7 +235,7 @@ QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
     "prefix": ({"prefix": ""}, errors.InvalidName, "a prefix must not be empty"),
     "lease": ({"lease": 0}, errors.InvalidTime, "lease 0 is not between 0.001 and 86400 seconds"),
     "lease-nan": ({"lease": math.nan}, errors.InvalidTime, "lease nan is not"),
-    "retries": ({"max_retries": -1}, errors.InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
+    "retries": ({"max_retries": -1}, errors.InvalidInput, "max_retries -1 is not a whole number from 0 to 1,000,000"),
     "backoff": ({"backoff": 5}, errors.InvalidInput, "backoff 5 is not callable: use one from"),
     "backoff without arguments": (
         {"backoff": lambda: 5},

@@ -155,7 +155,7 @@ def test_configuration_returns_retries_and_backoff(make: Make, operator: Queue):
 def test_setting_that_cannot_be_stored_is_refused_and_changes_nothing(operator: Queue, subtests: pytest.Subtests):
     operator.configure(max_retries=3)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"max_retries": -1}, "max_retries -1 is not a whole number from 0 to 1000000"),
+        ({"max_retries": -1}, "max_retries -1 is not a whole number from 0 to 1,000,000"),
         ({"max_retries": 1.5}, "max_retries 1.5 is not"),
         ({"max_retries": True}, "max_retries True is not"),
         ({"backoff": lambda attempt: attempt}, r"cannot be stored: use one from delayq.backoff .* Queue\(backoff=…\)"),
