@@ -83,7 +83,7 @@ SECTIONS = {
         "bench": "bench",
         "plan": "plan",
     },
-    "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
+    "Beyond Redis": {"relay": "relay", "lake": "lake.command", "pipeline": "pipeline"},
     "Beyond Python": {"protocol": "protocol"},
     "Your shell": {"completion": "completion"},
 }

@@ -18,6 +18,7 @@ from .lake import options as lakes
 from .options import command, json_option, server_options
 from .output import note, print_json, say
 from .progress import ProgressBar, progress
+from .relay import check_outbox
 
 
 @command(
@@ -29,10 +30,20 @@ from .progress import ProgressBar, progress
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
 @click.option("--lake", metavar="PATH", help="Also check the queues' messages in this lake.")
+@click.option(
+    "--outbox",
+    "database_url",
+    envvar="DELAYQ_DATABASE_URL",
+    show_envvar=True,
+    metavar="DATABASE_URL",
+    help="Also check the outbox in this database.",
+)
 @click.option("--repair", is_flag=True, help="Repair what can be repaired, and print each step.")
 @server_options
 @json_option
-def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
+def doctor(
+    server: ServerOptions, names: Sequence[str], lake: str | None, database_url: str | None, repair: bool, as_json: bool
+) -> int:
     """Check each QUEUE, or all queues: that each message is in one place, has its payload, and is counted.
 
     Also check the server's clock and settings, and name the versions at work. You can run this on a queue in use. Exit
@@ -64,6 +75,8 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
             _print(name, report)
     if not as_json:
         _print_versions(reports)
+    if database_url is not None:
+        healthy = check_outbox(database_url, as_json) and healthy
     return 0 if healthy else 1
 
 

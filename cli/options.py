@@ -40,7 +40,7 @@ COMMON = ("as_json", "url", "prefix", "help")
 
 MAKE_A_STORE = {
     *("send", "consume", "configure", "pause", "bench", "cron add", "cron load", "topic publish", "topic group create"),
-    *("demo", "pipeline schedule", "pipeline hydrate", "pipeline restore", "lake hydrate"),
+    *("demo", "relay", "pipeline schedule", "pipeline hydrate", "pipeline restore", "lake hydrate"),
 }
 """Commands that create the embedded store if it does not exist; all others need an existing one."""
 

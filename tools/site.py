@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import sys
-import tarfile
 from pathlib import Path
 
 DEVELOPMENT = "dev"
@@ -31,8 +30,7 @@ def assemble(pages: Path, main: Path, releases: Path) -> list[str]:
                 archives[major, minor] = patch, archive
     shutil.copytree(main, pages / DEVELOPMENT)
     for (major, minor), (_, archive) in archives.items():
-        with tarfile.open(archive) as files:
-            files.extractall(pages / f"{major}.{minor}", filter="data")
+        shutil.unpack_archive(archive, pages / f"{major}.{minor}", filter="data")
     versions = [f"{major}.{minor}" for major, minor in sorted(archives, reverse=True)] + [DEVELOPMENT]
     (pages / "versions.json").write_text(json.dumps(versions), "utf-8")
     (pages / "index.html").write_text(FORWARD.format(versions[0]), "utf-8")

@@ -31,7 +31,7 @@ MERCY_SECONDS = 2.0  # between SIGTERM and SIGKILL
 STOP_SECONDS = 0.5  # the same, for a message that is cancelled
 HEADER = "DELAYQ_HEADER_"
 URL = "DELAYQ_URL"
-SECRETS = {URL, "DELAYQ_DASHBOARD_TOKEN"}  # variables of delayq that hold a password
+SECRETS = {URL, "DELAYQ_DASHBOARD_TOKEN", "DELAYQ_DATABASE_URL"}  # variables of delayq that hold a password
 
 log = structlog.get_logger("delayq")
 

@@ -27,6 +27,7 @@ from delayq.django.framework import (
     signals,
 )
 from delayq.django.options import Options
+from delayq.django.outbox import write
 from delayq.django.paths import load
 from delayq.django.queues import looked_into, queue_of
 from delayq.django.task import DelayqTask
@@ -34,6 +35,7 @@ from delayq.errors import InvalidInput
 from delayq.model import server_url
 from delayq.model.backoff import check_retries
 from delayq.operations.encode import encode_message
+from delayq.outbox.statements import BY_DIALECT
 
 NO_DATABASE = "django.db.backends.dummy"  # what Django takes for a site without DATABASES
 
@@ -86,6 +88,9 @@ class DelayqBackend(BaseTaskBackend):
         encode_message(outgoing)  # what could not be sent is refused here, and not after the commit
         if (alias := self._options.enqueue_on_commit) is None:
             self._send(result, outgoing)
+        elif self._options.outbox:
+            write(alias, self.queue(task.queue_name), outgoing)
+            transaction.on_commit(partial(self._sent, result, dt.datetime.now(dt.UTC)), using=alias)
         else:
             transaction.on_commit(partial(self._send, result, outgoing), using=alias)
         return result
@@ -140,6 +145,18 @@ class DelayqBackend(BaseTaskBackend):
                 hint="Give the alias of a database, or None to send at once.",
                 id="delayq.E003",
             )
+        if options.outbox and alias is None:
+            yield checks.Error(
+                f"{where}['OPTIONS'] has outbox, and enqueue_on_commit is None.",
+                hint="Give the alias of the database that has the outbox as enqueue_on_commit.",
+                id="delayq.E004",
+            )
+        elif options.outbox and alias in connections.settings and connections[alias].vendor not in BY_DIALECT:
+            yield checks.Error(
+                f"{where}['OPTIONS'] has outbox, which works with PostgreSQL and SQLite, not with "
+                f"{connections[alias].vendor}.",
+                id="delayq.E005",
+            )
 
     def _result(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         return TaskResult(
@@ -178,6 +195,9 @@ class DelayqBackend(BaseTaskBackend):
         options = msgspec.structs.asdict(outgoing)
         sent = self.queue(result.task.queue_name).send(options.pop("payload"), **options)
         enqueued = sent.due_at if outgoing.at is None else dt.datetime.now(dt.UTC)  # of the server, if it says it
+        self._sent(result, enqueued)
+
+    def _sent(self, result: TaskResult, enqueued: dt.datetime) -> None:
         object.__setattr__(result, "enqueued_at", results.shown(enqueued))
         signals.task_enqueued.send_robust(type(self), task_result=result)
 

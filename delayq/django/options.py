@@ -19,6 +19,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_retries: deliveries after the first one, 0 to 1,000,000, for tasks that do not say it.
         enqueue_on_commit: the alias of the database whose commit sends a task that is enqueued within a transaction; a
             rollback drops it. None sends at once.
+        outbox: write tasks into the outbox of that database instead, from which ``manage.py delayq relay`` sends them.
     """
 
     url: str | None = None
@@ -26,6 +27,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: int | float | dt.timedelta = 7 * 86400
     max_retries: int = 0
     enqueue_on_commit: str | None = "default"
+    outbox: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

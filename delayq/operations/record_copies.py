@@ -56,6 +56,11 @@ class RecordedContext(Generic[C]):
         raise NotImplementedError
 
     @property
+    def expected_shards(self) -> int | None:
+        """The number of shards that the client was given; None for the recorded one."""
+        return self._expected
+
+    @property
     def is_open(self) -> bool:
         """Whether Redis has the record, and this was checked within the last minute."""
         return self.is_recorded and time.monotonic() <= self.open_until

@@ -24,7 +24,7 @@ SEND = f'{sys.executable} -m delayq.cli send invoices "$(cat)" --id sent'
 OPEN = {
     *("DELAYQ_HOME", "DELAYQ_LOG_LEVEL", "DELAYQ_REQUIRE_URL", "DELAYQ_REDIS_SERVER", "DELAYQ_DASHBOARD_REDACT"),
     *("DELAYQ_ID", "DELAYQ_QUEUE", "DELAYQ_ATTEMPT", "DELAYQ_MAX_RETRIES", "DELAYQ_DUE_AT", "DELAYQ_HEARTBEAT"),
-    "DELAYQ_SUPERVISOR",
+    *("DELAYQ_SUPERVISOR", "DELAYQ_URL_TYPED"),
     *VARIABLES.values(),
 }
 """Variables that hold no secret: a program may have them."""
@@ -44,7 +44,8 @@ def url(locked: RedisServer) -> str:
 @pytest.fixture
 def secrets(url: str) -> dict[str, str | None]:
     """An environment with each secret of delayq."""
-    return {"DELAYQ_URL": url, "DELAYQ_DASHBOARD_TOKEN": f"token-{SECRET}"}
+    database = f"postgresql://shop:{SECRET}@localhost/shop"
+    return {"DELAYQ_URL": url, "DELAYQ_DASHBOARD_TOKEN": f"token-{SECRET}", "DELAYQ_DATABASE_URL": database}
 
 
 def variables() -> set[str]:

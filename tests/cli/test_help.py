@@ -43,6 +43,7 @@ PLANNED = {
     "result",
     "check",
     "protocol",
+    "relay",
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *(
         "dead list",

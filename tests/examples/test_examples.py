@@ -189,6 +189,15 @@ def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     assert printed.endswith("3 orders, 4 steps each: 12 messages sent, 12 acked\n")
 
 
+def test_receipts_are_those_of_committed_orders(run: Run):
+    assert run("outbox.py").splitlines() == [
+        "rolled back: 'nowhere' is not an address",
+        "2 messages sent",
+        "receipt of order 1 to ann@example.org",
+        "receipt of order 2 to bob@example.org",
+    ]
+
+
 def test_mails_go_no_faster_than_the_rate_even_after_it_changes(run: Run):
     assert run("rate_limit.py").endswith("at first up to 5 in any half second, then up to 20\n")
 
@@ -222,7 +231,7 @@ def test_every_example_is_run_by_a_test():
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".sh"}}
     by_others = {path for path in there if path.startswith("django_site/")}  # tests/django/test_example.py
-    by_others |= {"fastapi_app.py", "flask_app.py"}  # test_web_applications.py
+    by_others |= {"fastapi_app.py", "flask_app.py", "litestar_app.py"}  # test_web_applications.py
     by_others |= {"deploy/healthcheck.py"}  # test_deploy.py
     assert there - by_others == run
 

@@ -23,10 +23,11 @@ ROOMS = {
     "face": {"runtime"},
     "lake": {"face"},
     "metrics": {"face"},
+    "outbox": {"face"},
     "testing": {"face"},
     "spark": {"lake"},
     "web": {"metrics", "lake"},
-    "cli": {"web", "spark", "testing"},
+    "cli": {"web", "spark", "testing", "outbox"},
     "django": {"cli"},
 }
 SANS_IO = {"model", "protocol", "operations"}
@@ -38,7 +39,7 @@ SERVER = {
 TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.extras", "delayq.model.server_url"}
 """Modules about texts of any kind."""
 
-THROUGH_THE_DOOR = {"cli", "django", "web", "spark", "metrics", "testing"}
+THROUGH_THE_DOOR = {"cli", "django", "web", "spark", "metrics", "outbox", "testing"}
 
 
 def room(module: str) -> str:

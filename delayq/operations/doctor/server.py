@@ -86,7 +86,7 @@ def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
     started = time.time()
     replies = yield [Command(key, each, identity) for each in words]
     ended = time.time()
-    info, (save, limit) = _words(replies[0]), map(_words, replies[2:])
+    info, (save, limit) = words_of(replies[0]), map(words_of, replies[2:])
     there = None if isinstance(replies[1], Exception) else replies[1]
     outcomes = [info[name] for name in ("aof_last_write_status", "rdb_last_bgsave_status") if name in info]
     return ServerHealth(
@@ -119,7 +119,7 @@ def _warning(kind: str, text: str, remedy: str) -> Finding:
     return Finding(kind, None, text, remedy, "warning")
 
 
-def _words(reply: Any) -> dict[str, str]:
+def words_of(reply: Any) -> dict[str, str]:
     """Read a reply as a dict of words: it is a refusal, a dict, or a flat list of names and values."""
     if isinstance(reply, list):
         reply = dict(zip(reply[::2], reply[1::2], strict=False))

@@ -70,6 +70,7 @@ BACKEND = "delayq.django.DelayqBackend"
 TASKS = {
     "default": {"BACKEND": BACKEND, "QUEUES": ["default", "emails", "a.b/c"], "OPTIONS": OPTIONS},
     "any": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {**OPTIONS, "enqueue_on_commit": None}},
+    "outbox": {"BACKEND": BACKEND, "QUEUES": ["default"], "OPTIONS": {**OPTIONS, "outbox": True}},
     "other": {"BACKEND": BACKEND, "OPTIONS": {**OPTIONS, "enqueue_on_commit": "other"}},
 }
 LOGGING = {

@@ -26,6 +26,7 @@ from delayq.django import queues
 from delayq.django.backend import DelayqBackend
 from delayq.django.framework import task_backends
 from delayq.django.options import Options
+from delayq.django.outbox import url_of
 
 OWN = ("--settings", "--pythonpath")  # which Django has read already
 ABOUT_QUEUES = """\
@@ -90,6 +91,8 @@ class Command(BaseCommand):
         variables = {"PYTHONPATH": _path_of_children()} if is_ours else {}
         if options.url is not None:
             variables["DELAYQ_URL"] = options.url  # not in the arguments of child processes, which others can see
+        if options.outbox and options.enqueue_on_commit is not None:
+            variables["DELAYQ_DATABASE_URL"] = url_of(options.enqueue_on_commit)
         if not is_ours and options.prefix != "delayq":
             rest = ["--prefix", options.prefix, *rest]
         if os.getpid() == 1:

@@ -30,7 +30,10 @@ import delayq
 from delayq import Consumer, backoff
 from delayq.django import DelayqTask, dashboard, framework, queues
 from delayq.django.management.commands.delayq import _path_of_children
+from delayq.django.models import OutboxRow
 from delayq.django.options import Options
+from delayq.django.outbox import url_of
+from delayq.outbox import Relay, open_database
 from delayq.types import TaskRuns
 from shop import tasks as shop
 from shop.framework import InvalidTask, base, exceptions, signals, tasks
@@ -47,6 +50,10 @@ def queue(name="default", alias="default"):
 def drain(*names, **options):
     for name in names or ("default",):
         Consumer(queue(name), **options).drain()
+
+
+def drain_of(of):
+    Consumer(of).drain()
 
 
 def done(result, *names):
@@ -368,6 +375,60 @@ class Committed(Live):
         self.assertEqual(done(result).return_value[0], [1])
 
 
+class InOutbox(Live):
+    """Tasks in the outbox of the database."""
+
+    def setUp(self):
+        super().setUp()
+        OutboxRow.objects.all().delete()
+
+    def relay(self):
+        relay = Relay(open_database(url_of("default")), settings.OPTIONS["url"], settle_seconds=0)
+        try:
+            relay.run(threading.Event(), burst=True)
+        finally:
+            relay.close()
+        return relay.moved
+
+    def test_committed_tasks_are_sent_by_the_relay(self):
+        task = shop.add.using(backend="outbox")
+        with transaction.atomic():
+            result = task.enqueue(1, 2)
+            self.assertIsNone(result.enqueued_at)
+        self.assertIsNotNone(result.enqueued_at)
+        with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+            task.enqueue(3)
+            1 / 0
+        self.assertEqual(OutboxRow.objects.count(), 1)
+        self.assertRaises(exceptions.TaskResultDoesNotExist, result.refresh)
+        self.assertEqual(self.relay(), 1)
+        self.assertEqual(OutboxRow.objects.count(), 0)
+        drain_of(queue(alias="outbox"))
+        result.refresh()
+        self.assertEqual(result.status, STATUS.SUCCESSFUL)
+        self.assertEqual(result.return_value, [1, 2, [], 2, {}])
+
+    def test_outside_a_transaction_each_task_is_one(self):
+        shop.add.using(backend="outbox").enqueue(1, 2)
+        self.assertEqual(OutboxRow.objects.count(), 1)
+        self.assertEqual(self.relay(), 1)
+
+    def test_run_after_counts(self):
+        soon = timezone.now() + dt.timedelta(hours=1)
+        result = shop.add.using(backend="outbox", run_after=soon).enqueue(1, 2)
+        self.relay()
+        self.assertAlmostEqual(queue(alias="outbox").get(result.id).due_at, soon, delta=dt.timedelta(seconds=1))
+
+    def test_migrations_are_complete(self):
+        call_command("makemigrations", "delayq", "--check", "--dry-run", verbosity=0)
+
+    def test_command_knows_the_database(self):
+        shop.add.using(backend="outbox").enqueue(1, 2)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            call_command("delayq", "--backend", "outbox", "relay", "--status")
+        self.assertIn("1 row to send, the oldest for", said.getvalue())
+
+
 class InTestCase(TestCase):
     """In a TestCase, whose transaction never commits."""
 
@@ -579,6 +640,8 @@ class Settings(SimpleTestCase):
         self.assertEqual(self.check(max_retries=-1), ["delayq.E002"])
         self.assertEqual(self.check(queues=["a{b}"]), ["delayq.E002"])
         self.assertEqual(self.check(enqueue_on_commit="nope"), ["delayq.E003"])
+        self.assertEqual(self.check(enqueue_on_commit=None, outbox=True), ["delayq.E004"])
+        self.assertEqual(self.check(outbox=True), [])
         with mock.patch.dict(connections.settings["default"], ENGINE="django.db.backends.dummy"):
             self.assertEqual(self.check(), ["delayq.E003"])
             self.assertEqual(self.check(enqueue_on_commit=None), [])

@@ -1,0 +1,172 @@
+"""relay: bring committed messages of an outbox into Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from delayq import signals
+from delayq.model.show import plural, show_duration
+from delayq.model.units import from_ms
+
+from .connection import ServerOptions
+from .formats import show_moment
+from .options import command, json_option, limit_option, log_options, server_options
+from .output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from delayq.outbox.database import Database
+    from delayq.outbox.relay import Lag
+
+ALL = "all"
+LONGEST_LAG = 60.0
+"""Seconds that a row may wait in a healthy outbox: a relay sends it within a second."""
+
+COLUMNS = ("id", "prefix", "queue", "attempts", "created", "error")
+HELP = {
+    "delayq_outbox_rows": "Rows of the outbox by state.",
+    "delayq_outbox_lag_seconds": "Time since the insert of the oldest row that is not sent yet.",
+}
+
+
+@command(
+    """
+    delayq relay sqlite:///shop.db --create-table
+    delayq relay sqlite:///shop.db --burst
+    """,
+    "Bring committed messages of an outbox into Redis.",
+)
+@click.argument("database_url", metavar="DATABASE_URL", envvar="DELAYQ_DATABASE_URL")
+@click.option("--burst", is_flag=True, help="Exit once no row is left to send.")
+@click.option(
+    "--wait-replicas",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Delete a row once this many replicas have its message.",
+)
+@click.option("--create-table", is_flag=True, help="Create the table unless it exists, and exit.")
+@click.option("--status", is_flag=True, help="Show how many rows wait, and those that Redis has refused, and exit.")
+@click.option("--metrics", is_flag=True, help="Print how many rows wait, and how long, for Prometheus, and exit.")
+@click.option("--retry", metavar="ID", help="Send the refused row with this ID again, or 'all', and exit.")
+@limit_option
+@server_options
+@log_options
+@json_option
+def relay(
+    server: ServerOptions, database_url: str, burst: bool, wait_replicas: int, create_table: bool, status: bool,
+    metrics: bool, retry: str | None, limit: int, log_format: str, log_level: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring the committed rows of an outbox into Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
+
+    DATABASE_URL is as SQLAlchemy takes it, postgresql://user:password@host/name or sqlite:///folder/file.db; or set
+    DELAYQ_DATABASE_URL. Several relays may run on PostgreSQL, one on SQLite. All queues of an outbox are on the server
+    of --url.
+
+    A row that Redis refuses for good, since its queue is full or its message is too large, is set aside: --status lists
+    such rows, and --retry sends them again.
+    """
+    modes = {"burst": burst, "create-table": create_table, "status": status, "metrics": metrics, "retry": retry}
+    if len(several := [f"--{name}" for name, value in modes.items() if value]) > 1:
+        raise click.UsageError(f"give only one of {', '.join(several)}")
+    from delayq.outbox.database import open_database  # noqa: PLC0415  # few programs have an outbox
+    from delayq.outbox.relay import lag  # noqa: PLC0415
+
+    database = open_database(database_url)
+    try:
+        if create_table:
+            with database.writing():
+                for statement in database.statements.create:
+                    database.execute(statement)
+            say("the table delayq_outbox is there")
+        elif retry:
+            _retry(database, retry)
+        elif metrics:
+            for line in exposed(lag(database)):
+                say(line)
+        elif status:
+            _show(database, lag(database), limit, as_json)
+        else:
+            _run(database, server, burst, wait_replicas, log_format, log_level)
+    except database.errors as error:
+        raise click.ClickException(f"the database: {error}") from error
+    finally:
+        database.close()
+
+
+def _run(
+    database: Database, server: ServerOptions, burst: bool, wait_replicas: int, log_format: str, log_level: str
+) -> None:
+    from delayq.outbox.relay import Relay  # noqa: PLC0415
+
+    from .logging import configure  # noqa: PLC0415  # imports structlog
+
+    configure(log_format, log_level, of_servers=True)  # type: ignore[arg-type]  # click has checked them
+    runner = Relay(database, server.url, wait_replicas=wait_replicas)
+    try:
+        database.execute(database.statements.counts)  # a wrong URL, or a missing table, is no outage
+        with signals.stopping() as stop:
+            runner.run(stop, burst)
+    finally:
+        runner.close()
+    if burst:
+        say(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused")
+
+
+def _retry(database: Database, row: str) -> None:
+    with database.writing():
+        found = database.execute(database.statements.retry, id="" if row == ALL else row)
+    say(f"{plural(len(found), 'row')} to send again")
+
+
+def exposed(lag: Lag) -> Iterable[str]:
+    """Yield what waits in an outbox as lines in the text format of Prometheus."""
+    rows = {f'{{state="{state}"}}': getattr(lag, state) for state in ("new", "sent", "refused")}
+    for (name, text), samples in zip(HELP.items(), (rows, {"": lag.seconds}), strict=True):
+        yield f"# HELP {name} {text}"
+        yield f"# TYPE {name} gauge"
+        for labels, value in samples.items():
+            yield f"{name}{labels} {value}"
+
+
+def _show(database: Database, lag: Lag, limit: int, as_json: bool) -> None:
+    found = database.execute(database.statements.refused, most=limit)
+    rows = [dict(zip(COLUMNS, row, strict=True)) | {"created": from_ms(row[4])} for row in found]
+    if as_json:
+        print_json({**lag._asdict(), "rows": rows})
+        return
+    say(condition(lag))
+    if rows:
+        print_table(COLUMNS, [[*list(row.values())[:4], show_moment(row["created"]), row["error"]] for row in rows])
+
+
+def check_outbox(database_url: str, as_json: bool) -> bool:
+    """Print the condition of an outbox; return whether it is healthy: relays keep up, and Redis has refused no row."""
+    from delayq.outbox.database import open_database  # noqa: PLC0415
+    from delayq.outbox.relay import lag  # noqa: PLC0415
+
+    database = open_database(database_url)
+    try:
+        found = lag(database)
+    except database.errors as error:
+        raise click.ClickException(f"the database: {error}") from error
+    finally:
+        database.close()
+    is_healthy = not found.refused and found.seconds < LONGEST_LAG
+    if as_json:
+        print_json({"outbox": found._asdict(), "healthy": is_healthy})
+        return is_healthy
+    say(f"outbox: {'healthy' if is_healthy else 'NOT healthy'}, {condition(found)}")
+    if found.seconds >= LONGEST_LAG:
+        say("  error: no relay keeps up: run delayq relay, and look at its log")
+    if found.refused:
+        say("  error: Redis has refused rows: delayq relay --status lists them, --retry sends them again")
+    return is_healthy
+
+
+def condition(lag: Lag) -> str:
+    """Return what waits in an outbox as a sentence."""
+    oldest = f", the oldest for {show_duration(lag.seconds)}" if lag.new else ""
+    return f"{plural(lag.new, 'row')} to send{oldest}; {lag.sent} sent but not yet safe; {lag.refused} refused"

@@ -1,0 +1,449 @@
+"""The relay: brings committed rows of an outbox into Redis, and deletes a row once its message is safe there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from delayq.errors import (
+    DelayqError,
+    InvalidInput,
+    ServerError,
+    ServerNotReady,
+    ServerOutOfMemory,
+    ServerUnreachable,
+    StoreError,
+    UnreadableEnvelope,
+)
+from delayq.log import log
+from delayq.model.outage import Outage
+from delayq.outbox.database import POLL_SECONDS, Database
+from delayq.outbox.rows import operations
+from delayq.outbox.statements import NEW, REFUSED, SENT
+from delayq.queue import Queue
+
+TRANSACTIONS = 500
+"""How many transactions of the application a transaction of the relay takes, at most."""
+
+ROWS = 500
+"""How many rows of them are locked at a time."""
+
+BYTES = 8 * 1024 * 1024
+"""How much of their messages is read at a time."""
+
+LOCKED_SECONDS = 20.0
+"""For how long a relay trusts its locks without asking the database. If its session is lost, another relay may send the
+rows; their messages then stay reserved for a minute, as `RELEASED_MS` says."""
+
+SETTLE_SECONDS = 5.0
+"""How long after a send a server that keeps an append-only file has written it to its disk: two seconds at most."""
+
+SWEEP_SECONDS = 2.0
+TELL_SECONDS = 60.0
+LONGEST_WAIT_MS = 60_000
+MOST_ATTEMPTS = 3
+"""How often a row is sent alone on which the server closes the connection, or which it refuses without a known code."""
+
+AWAY = (ServerUnreachable, ServerNotReady, ServerOutOfMemory, StoreError)
+Kind = Literal["safe", "sent", "refused", "postponed"]
+PAGES = 20
+"""How many times ROWS a turn takes on SQLite, where nothing binds the rows of a transaction together."""
+
+_Key: TypeAlias = tuple[str, str, int | None, int | None]
+"""A queue: its prefix, its name, the number of its shards and its retries; None for what is recorded."""
+
+
+class _Taken(NamedTuple):
+    """A row that this relay has locked."""
+
+    seq: int
+    prefix: str
+    queue: str
+    attempts: int
+    row: operations.DueRow
+
+
+class _Outcome(NamedTuple):
+    """What became of a row.
+
+    Attributes:
+        text: the server's identity if it is sent, the error if it is refused or postponed.
+    """
+
+    taken: _Taken
+    kind: Kind
+    text: str = ""
+
+
+class Lag(NamedTuple):
+    """What waits in an outbox.
+
+    Attributes:
+        new, sent, refused: rows by state: to be sent; sent, but Redis may still lose them; refused permanently.
+        seconds: since the insert of the oldest row to be sent; 0 if there is none.
+    """
+
+    new: int
+    sent: int
+    refused: int
+    seconds: float
+
+
+def lag(database: Database) -> Lag:
+    """Return what waits in an outbox."""
+    found = {state: (count, age) for state, count, age in database.execute(database.statements.counts)}
+    new, sent, refused = (found.get(state, (0, 0)) for state in (NEW, SENT, REFUSED))
+    return Lag(new[0], sent[0], refused[0], max(0, new[1]) / 1000)
+
+
+class Relay:
+    """Brings committed rows of an outbox into Redis.
+
+    Several may run on PostgreSQL, one on SQLite.
+
+    Args:
+        database: from `open_database`.
+        url: of the Redis server; None for DELAYQ_URL, or else the embedded store.
+        wait_replicas: 0 to 1,000. A row is deleted once so many replicas have its message; with 0, once the server has
+            it on its disk, as far as the server can say so.
+        settle_seconds: otherwise, how long after the send it is deleted, if the server has lost nothing meanwhile.
+
+    Attributes:
+        moved: rows whose messages were sent.
+        refused: rows that Redis has refused permanently.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        url: str | None = None,
+        *,
+        wait_replicas: int = 0,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        self._database = database
+        self._statements = database.statements
+        self._url = url
+        self._replicas = wait_replicas
+        self._settle_ms = round(settle_seconds * 1000)
+        self._queues: dict[_Key, Queue] = {}
+        self._failed: set[_Key] = set()  # their other rows wait, too, so that the order of a transaction is kept
+        self._locked_at = 0.0
+        self._sweep_at = 0.0
+        self._tell_at = 0.0
+        self.moved = self.refused = 0
+
+    def run(self, stop: threading.Event, burst: bool = False) -> None:
+        """Relay until `stop` is set; with `burst`, until no row is left but those that wait or were refused.
+
+        It waits for a database or a server that is away.
+
+        Raises:
+            InvalidInput: another relay runs on a SQLite database.
+        """
+        redis_outage, database_outage = Outage(), _DatabaseOutage()
+        while not stop.is_set():
+            try:
+                taken = self.turn()
+                redis_outage.served()
+                self._tell()
+                database_outage.served()
+                if burst and not taken and self._is_empty():
+                    return
+                if not taken:
+                    self._database.wait(POLL_SECONDS)
+            except (ServerError, StoreError) as error:
+                stop.wait(redis_outage.lost(error))
+            except self._database.errors as error:
+                with suppress(*self._database.errors):
+                    self._database.close()
+                stop.wait(database_outage.lost(error))
+
+    def close(self) -> None:
+        """Close the connections that the relay has opened."""
+        self._database.close()
+        for each in self._queues.values():
+            each.close()
+
+    def turn(self) -> int:
+        """Send the rows of the oldest transactions, and delete those that are safe; return how many rows were taken.
+
+        Raises:
+            ServerError: Redis is away; nothing was changed in the database, and rows that were sent are reserved.
+        """
+        gone: list[_Taken] = []
+        taken = 0
+        self._failed.clear()
+        with self._database.locking():
+            outcomes: list[_Outcome] = []
+            for page in self._pages():
+                taken += len(page)
+                outcomes += self._send(page)
+            if outcomes:
+                with self._database.writing():
+                    gone = self._note(outcomes)
+        self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
+        if time.monotonic() >= self._sweep_at:
+            self._sweep()
+            self._sweep_at = time.monotonic() + SWEEP_SECONDS
+        return taken
+
+    def _pages(self) -> Iterator[list[_Taken]]:
+        """Lock the oldest transactions, and yield their rows in order, as many at a time as memory may hold."""
+        execute, transactions, last = self._database.execute, None, 0
+        if self._statements.locking:
+            transactions = [each for (each,) in execute(self._statements.heads, most=TRANSACTIONS)]
+            if not transactions:
+                return
+        for _ in count() if self._statements.locking else range(PAGES):
+            self._locked_at = time.monotonic()
+            found = execute(self._statements.due(transactions), seq=last, most=ROWS)
+            for numbers in _portions(found):
+                yield [_taken(row) for row in execute(self._statements.read(numbers))]
+            if len(found) < ROWS:
+                return
+            last = found[-1][0]
+
+    def _send(self, rows: Sequence[_Taken]) -> list[_Outcome]:
+        """Send rows, queue by queue.
+
+        Raises:
+            ServerError: none of them could be sent, because the server is away.
+        """
+        outcomes: list[_Outcome] = []
+        away: DelayqError | None = None
+        groups: dict[_Key, list[_Taken]] = {}
+        for each in rows:
+            key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
+            groups.setdefault(key, []).append(each)
+        for key, group in groups.items():
+            if key in self._failed:
+                outcomes += [_Outcome(each, "postponed", "earlier rows of this queue were postponed") for each in group]
+                continue
+            try:
+                found = self._send_group(self._queue(*key), group)
+            except AWAY as error:
+                away, found = error, _all("postponed", group, error)
+            except InvalidInput as error:  # no such queue can be
+                found = _all("refused", group, error)
+            if all(each.kind == "postponed" for each in found):
+                self._failed.add(key)
+            outcomes += found
+        if away is not None and all(each.kind == "postponed" for each in outcomes):
+            raise away
+        return [each._replace(taken=_without_message(each.taken)) for each in outcomes]
+
+    def _queue(self, prefix: str, name: str, shards: int | None = None, retries: int | None = None) -> Queue:
+        key = prefix, name, shards, retries
+        if key not in self._queues:
+            self._queues[key] = Queue(name, url=self._url, prefix=prefix, shards=shards, max_retries=retries)
+        return self._queues[key]
+
+    def _send_group(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
+        """Send rows of a queue. If the server refuses one of them, it is found by halves.
+
+        Raises:
+            ServerError: the server is away.
+        """
+        self._hold_locks()
+        try:
+            results = queue.execute(operations.send_rows, [each.row for each in rows], self._replicas)
+        except (UnreadableEnvelope, InvalidInput) as error:
+            return self._by_halves(queue, rows) if len(rows) > 1 else _all("refused", rows, error)
+        except (ServerNotReady, ServerOutOfMemory):
+            raise
+        except DelayqError as error:
+            if isinstance(error, ServerUnreachable):
+                queue.execute(operations.ping)  # it closes a connection on which an argument is too large for it
+            elif type(error) is not ServerError:
+                return _all("postponed", rows, error)
+            if len(rows) > 1:
+                return self._by_halves(queue, rows)
+            return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "postponed", rows, error)
+        return [self._judged(queue, each, *result) for each, result in zip(rows, results, strict=True)]
+
+    def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
+        if isinstance(result, int):
+            return _Outcome(taken, "refused", f"QueueFull: queue {queue.name} was full, with max_length {result:,}")
+        if self._replicas or server.is_safe:
+            return _Outcome(taken, "safe")
+        return _Outcome(taken, "sent", server.identity)
+
+    def _by_halves(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
+        middle = len(rows) // 2
+        return [*self._send_group(queue, rows[:middle]), *self._send_group(queue, rows[middle:])]
+
+    def _hold_locks(self) -> None:
+        """Make sure that the session that holds the locks lives; raises the database's error if it does not."""
+        if time.monotonic() - self._locked_at > LOCKED_SECONDS:
+            self._database.execute("SELECT 1")
+            self._locked_at = time.monotonic()
+
+    def _note(self, outcomes: Sequence[_Outcome]) -> list[_Taken]:
+        """Write what became of rows; return those that are deleted."""
+        by_kind: dict[tuple[Kind, str], list[_Taken]] = {}
+        for each in outcomes:
+            by_kind.setdefault((each.kind, each.text), []).append(each.taken)
+        for (kind, text), rows in by_kind.items():
+            for start in range(0, len(rows), ROWS):
+                self._note_some(kind, text, rows[start : start + ROWS])
+        return [each.taken for each in outcomes if each.kind == "safe"]
+
+    def _note_some(self, kind: Kind, text: str, rows: Sequence[_Taken]) -> None:
+        execute, statements, numbers = self._database.execute, self._statements, [each.seq for each in rows]
+        if kind == "safe":
+            execute(statements.delete(numbers))
+        elif kind == "sent":
+            execute(statements.mark_sent(numbers), server=text)
+        elif kind == "refused":
+            execute(statements.refuse(numbers), error=text)
+            self.refused += len(rows)
+            for taken in rows:
+                log.error("outbox row refused", queue=taken.queue, id=_id(taken.row), row=taken.row.id, error=text)
+        else:
+            wait_ms = min(LONGEST_WAIT_MS, 1000 * 2 ** min(16, max(each.attempts for each in rows)))
+            execute(statements.postpone(numbers), error=text, wait_ms=wait_ms)
+            log.warning("outbox rows postponed", queue=rows[0].queue, rows=len(rows), error=text)
+        self.moved += len(rows) if kind in ("safe", "sent") else 0
+
+    def _release(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """Let the reservations of deleted rows end: prefix and name of the queue, ids of the row and the message."""
+        by_queue: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for prefix, name, row_id, message_id in rows:
+            by_queue.setdefault((prefix, name), []).append((message_id, row_id))
+        for (prefix, name), ids in by_queue.items():
+            with suppress(DelayqError):  # they end by themselves in a month
+                for start in range(0, len(ids), ROWS):
+                    self._queue(prefix, name).execute(operations.release, ids[start : start + ROWS])
+
+    def _sweep(self) -> None:
+        """Delete sent rows that Redis cannot lose; those that it may have lost are sent again."""
+        statements = self._statements
+        queues = self._database.execute(statements.queues_of_sent)
+        if not queues:
+            return
+        [(now,)] = self._database.execute(f"SELECT {statements.now}")
+        written: set[str] = set()  # servers that have written all to their disks: several queues may be on each
+        for prefix, name in queues:
+            try:
+                servers = self._queue(prefix, name).execute(operations.synced, written)
+            except DelayqError:
+                continue  # later
+            known = [each.identity for each in servers]
+            safe = [each.identity for each in servers if each.is_safe]
+            of = {"prefix": prefix, "queue": name}
+            self._settle(_is_one("server", known, False), of, now, statements.send_again, None)
+            self._settle(_is_one("server", safe, True), of, now, statements.delete, self._release)
+            self._settle(_is_one("server", known, True), of, now - self._settle_ms, statements.delete, self._release)
+
+    def _settle(
+        self,
+        condition: tuple[str, dict[str, str]],
+        of: dict[str, str],
+        until: int,
+        change: Callable[[Iterable[int]], str],
+        release: Callable[[Iterable[tuple[str, str, str, str]]], None] | None,
+    ) -> None:
+        """Change the sent rows of a queue that meet a condition and were sent by a time, ms."""
+        is_on, parameters = condition
+        statement = self._statements.sent(is_on)
+        while True:
+            with self._database.locking():
+                found = self._database.execute(statement, until=until, most=ROWS, **of, **parameters)
+                if found:
+                    with self._database.writing():
+                        self._database.execute(change([seq for seq, _, _ in found]))
+            if release:
+                pairs = [(id, operations.RowOptions.read(options).id or id) for _, id, options in found]
+                release((of["prefix"], of["queue"], row_id, message_id) for row_id, message_id in pairs)
+            elif found:
+                log.warning("outbox rows sent again", queue=of["queue"], rows=len(found))
+            if len(found) < ROWS:
+                return
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is left to do now."""
+        found = self._database.execute(self._statements.due(None), seq=0, most=1)
+        return not found and not self._database.execute(self._statements.queues_of_sent)
+
+    def _tell(self) -> None:
+        """Log once a minute what waits, if that is something."""
+        if time.monotonic() < self._tell_at:
+            return
+        self._tell_at = time.monotonic() + TELL_SECONDS
+        found = lag(self._database)
+        if found.new or found.refused:
+            log.info("outbox", **found._asdict())
+
+
+class _DatabaseOutage:
+    """Decides how long to wait for the database, and logs its outage once."""
+
+    def __init__(self) -> None:
+        self._pause = self._first = 0.1
+        self._is_logged = False
+
+    def lost(self, error: Exception) -> float:
+        """Note that a statement failed; return the seconds until the next try."""
+        if not self._is_logged:
+            log.warning("database unavailable, retrying", error=" ".join(str(error).split()))
+        self._is_logged, pause = True, self._pause
+        self._pause = min(1.0, 2 * pause)
+        return pause
+
+    def served(self) -> None:
+        """Note that the database has answered."""
+        if self._is_logged:
+            log.info("database available again")
+        self._is_logged, self._pause = False, self._first
+
+
+def _taken(row: Sequence[Any]) -> _Taken:
+    seq, id, prefix, queue, message, options, age_ms, attempts = row
+    try:
+        read = operations.RowOptions.read(options)
+    except msgspec.MsgspecError:
+        read, message = operations.RowOptions(), b""  # the send refuses it as unreadable
+    return _Taken(seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, int(age_ms))))
+
+
+def _portions(found: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield the numbers of rows, given with their sizes, in portions of at most BYTES, or one larger row."""
+    portion: list[int] = []
+    total = 0
+    for seq, size in found:
+        if portion and total + size > BYTES:
+            yield portion
+            portion, total = [], 0
+        portion.append(seq)
+        total += size
+    if portion:
+        yield portion
+
+
+def _without_message(taken: _Taken) -> _Taken:
+    """Free the memory of a message, which a transaction may have many of."""
+    return taken._replace(row=taken.row._replace(message=b""))
+
+
+def _all(kind: Kind, rows: Iterable[_Taken], error: Exception) -> list[_Outcome]:
+    return [_Outcome(each, kind, f"{type(error).__name__}: {error}") for each in rows]
+
+
+def _id(row: operations.DueRow) -> str:
+    return row.options.id or row.id
+
+
+def _is_one(column: str, values: Sequence[str], wanted: bool) -> tuple[str, dict[str, str]]:
+    """Return the condition that a column is one of some values, or is not, and its parameters."""
+    parameters = {f"value{number}": value for number, value in enumerate(values)}
+    if not values:
+        return ("0 = 1" if wanted else "1 = 1"), {}
+    names = ", ".join(f":{name}" for name in parameters)
+    return f"{column} {'' if wanted else 'NOT '}IN ({names})", parameters

@@ -1,0 +1,363 @@
+"""The relay: each committed row becomes one message, in order, and is deleted once that is safe."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from delayq import InvalidInput, Outgoing, Queue, ServerUnreachable, outbox
+from delayq.outbox import Relay, open_database
+from delayq.outbox.relay import lag
+from tests.conftest import StartServer
+from tests.harness.servers import RedisServer
+from tests.outbox.conftest import Shop
+
+RELEASED = 60_000  # ms
+
+
+@contextmanager
+def relaying(shop: Shop, server: RedisServer, **options: Any) -> Iterator[Relay]:
+    relay = Relay(open_database(shop.url), server.url, **options)
+    try:
+        yield relay
+    finally:
+        relay.close()
+
+
+def burst(shop: Shop, server: RedisServer, **options: Any) -> Relay:
+    """Relay until nothing is left."""
+    with relaying(shop, server, **options) as relay:
+        relay.run(threading.Event(), burst=True)
+    return relay
+
+
+def write(shop: Shop, queue: Queue, *payloads: Any, **options: Any) -> list[str]:
+    """Write messages in one transaction."""
+    with shop.engine.begin() as connection:
+        return [outbox.send(connection, queue, payload, **options) for payload in payloads]
+
+
+def received(queue: Queue) -> list[Any]:
+    """Take and ack what is due, in order."""
+    found = []
+    while messages := queue.receive(max_messages=100):
+        found += [message.payload for message in messages]
+        queue.ack(messages)
+    return found
+
+
+def reservations(server: RedisServer) -> list[int]:
+    """The times that reservations have left, ms."""
+    with server.client() as client:
+        return [client.pttl(key) for key in client.keys("*:unique:*")]
+
+
+def test_committed_rows_become_messages_in_their_order(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue, Queue("others", url=own_server.url) as others:
+        first = write(shop, queue, *range(250))
+        with shop.engine.connect() as connection:
+            outbox.send(connection, queue, "rolled back")
+            connection.rollback()
+        write(shop, others, b"raw")
+        write(shop, queue, *range(250, 300))
+        relay = burst(shop, own_server)
+        assert relay.moved == 301
+        assert queue.get(first[0]).payload == 0  # type: ignore[union-attr]
+        assert received(queue) == list(range(300))
+        assert received(others) == [b"raw"]
+    assert shop.rows == 0
+
+
+def test_options_arrive_and_times_count_from_the_insert(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url, max_retries=3) as queue:
+        (late,) = write(shop, queue, "late", delay=600, expires_in=900, headers={"a": 1}, timeout=5)
+        (task,) = write(shop, queue, {"x": 1}, task="add", results=60, max_retries=0)
+        (early,) = write(shop, queue, "early", delay=5)
+        with shop.engine.begin() as connection:  # as if the relay had been away for a minute
+            connection.execute(sa.update(outbox.table).values(created_ms=outbox.table.c.created_ms - 60_000))
+        before = time.time()
+        burst(shop, own_server)
+        took = time.time() - before
+        info = queue.get(late)
+        assert info is not None
+        assert info.due_at is not None
+        assert info.expires_at is not None
+        assert -1 < before + 540 - info.due_at.timestamp() < took + 1
+        assert -1 < before + 840 - info.expires_at.timestamp() < took + 1
+        assert (info.max_retries, info.headers) == (3, {"a": 1})
+        assert (queue.get(task).max_retries, queue.get(task).task) == (0, "add")  # type: ignore[union-attr]
+        assert "has been due since" in queue.why(early)
+
+
+def test_stored_number_of_retries_is_read_by_the_relay(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        (id,) = write(shop, queue, "x")
+        queue.configure(max_retries=9)
+        burst(shop, own_server)
+        assert queue.get(id).max_retries == 9  # type: ignore[union-attr]
+
+
+def test_chosen_id_that_exists_is_left_and_its_row_is_done(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        queue.send("first", id="order-42")
+        write(shop, queue, "second", id="order-42")
+        burst(shop, own_server)
+        assert received(queue) == ["first"]
+    assert shop.rows == 0
+
+
+def test_row_whose_deletion_fails_is_not_sent_again(shop: Shop, own_server: RedisServer):
+    """The message has been acked meanwhile, so that its id is free: the reservation holds."""
+    with Queue("emails", url=own_server.url) as queue, relaying(shop, own_server) as relay:
+        write(shop, queue, "one", "two")
+        write(shop, queue, "chosen", id="order-42")
+
+        class Lost(Exception):
+            pass
+
+        def lose(_: object) -> str:
+            raise Lost
+
+        class Losing:
+            delete = staticmethod(lose)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+        real, relay._statements = relay._statements, Losing()  # type: ignore[assignment]
+        with pytest.raises(Lost):
+            relay.turn()
+        assert received(queue) == ["one", "two", "chosen"]
+        assert shop.states == ["new"] * 3
+        assert min(reservations(own_server)) > RELEASED
+        relay._statements = real
+        relay.turn()
+        assert received(queue) == []
+    assert shop.rows == 0
+    assert max(reservations(own_server)) <= RELEASED
+
+
+def test_row_stays_until_its_message_is_on_the_disk(shop: Shop, start_server: StartServer):
+    """With appendfsync everysec: WAITAOF says when."""
+    server = start_server(appendonly=True, config={"appendfsync": "everysec"})
+    with Queue("emails", url=server.url) as queue, relaying(shop, server) as relay:
+        write(shop, queue, "x")
+        relay._sweep_at = math.inf
+        relay.turn()
+        assert shop.states == ["sent"]
+        assert len(received(queue)) == 1
+        relay._sweep()
+        assert shop.rows == 0
+        assert received(queue) == []
+
+
+@pytest.mark.parametrize("how", ["kill", "flush"])
+def test_message_that_the_server_has_lost_is_sent_again(shop: Shop, start_server: StartServer, how: str):
+    server = start_server()
+    with Queue("emails", url=server.url) as queue, relaying(shop, server, settle_seconds=1000) as relay:
+        write(shop, queue, 1, 2, 3)
+        relay.turn()
+        assert shop.states == ["sent"] * 3
+        if how == "kill":
+            server.kill()
+            server.start()
+        else:
+            server.flush()
+        with Queue("emails", url=server.url) as fresh:
+            assert fresh.stats().pending + fresh.stats().ready == 0
+        relay._sweep()
+        assert shop.states == ["new"] * 3
+        relay.turn()
+        with Queue("emails", url=server.url) as fresh:
+            assert received(fresh) == [1, 2, 3]
+
+
+def test_restart_that_has_lost_nothing_doubles_nothing(shop: Shop, start_server: StartServer):
+    server = start_server(appendonly=True, config={"no-appendfsync-on-rewrite": "yes"})
+    with Queue("emails", url=server.url) as queue, relaying(shop, server, settle_seconds=1000) as relay:
+        write(shop, queue, 1, 2, 3)
+        relay._sweep_at = math.inf
+        relay.turn()
+        assert received(queue) == [1, 2, 3]
+        assert shop.states == ["sent"] * 3
+        server.restart()
+        relay._sweep()
+        relay.turn()
+        assert received(queue) == []
+
+
+def test_server_that_keeps_nothing_on_disk_has_some_seconds(shop: Shop, redis_server: RedisServer):
+    with Queue("emails", url=redis_server.url) as queue, relaying(shop, redis_server) as relay:
+        write(shop, queue, "x")
+        relay.turn()
+        assert shop.states == ["sent"]
+        with shop.engine.begin() as connection:
+            connection.execute(sa.update(outbox.table).values(sent_ms=outbox.table.c.sent_ms - 6000))
+        relay._sweep()
+    assert shop.rows == 0
+
+
+def test_full_queue_sets_rows_aside_and_blocks_nobody(shop: Shop, own_server: RedisServer):
+    with Queue("small", url=own_server.url) as small, Queue("emails", url=own_server.url) as emails:
+        small.configure(max_length=2)
+        with shop.engine.begin() as connection:
+            for number in range(4):
+                outbox.send(connection, small, number)
+                outbox.send(connection, emails, number)
+        write(shop, emails, "later")
+        relay = burst(shop, own_server)
+        assert relay.refused == 2
+        assert received(emails) == [0, 1, 2, 3, "later"]
+        assert shop.states == ["refused", "refused"]
+        assert received(small) == [0, 1]
+        database = open_database(shop.url)
+        assert [row[5] for row in database.execute(database.statements.refused, most=9)] == [
+            "QueueFull: queue small was full, with max_length 2"
+        ] * 2
+        with database.writing():
+            assert len(database.execute(database.statements.retry, id="")) == 2
+        database.close()
+        burst(shop, own_server)
+        assert received(small) == [2, 3]
+    assert shop.rows == 0
+
+
+def test_message_too_large_for_the_server_is_set_aside(shop: Shop, start_server: StartServer):
+    """The server closes the connection on it."""
+    server = start_server(appendonly=True, config={"proto-max-bulk-len": "1mb"})
+    with Queue("emails", url=server.url, max_payload=4_000_000) as queue:
+        write(shop, queue, 1, "x" * 2_000_000, 2)
+        with relaying(shop, server) as relay:
+            relay.turn()
+            for _ in range(2):
+                assert shop.states == ["new"]
+                with shop.engine.begin() as connection:  # without the wait
+                    connection.execute(sa.update(outbox.table).values(due_ms=0))
+                relay.turn()
+        assert shop.states == ["refused"]
+        assert received(queue) == [1, 2]
+
+
+def test_rows_that_cannot_be_read_are_set_aside(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        write(shop, queue, *range(5))
+        with shop.engine.begin() as connection:
+            rows = connection.scalars(sa.select(outbox.table.c.seq).order_by(outbox.table.c.seq)).all()
+            changes: list[dict[str, Any]] = [{"message": b"?"}, {"options": "{"}, {"queue": "a#b"}]
+            for seq, change in zip(rows, changes, strict=False):
+                connection.execute(sa.update(outbox.table).where(outbox.table.c.seq == seq).values(change))
+        burst(shop, own_server)
+        assert received(queue) == [3, 4]
+    assert shop.states == ["refused"] * 3
+
+
+def test_queue_that_refuses_does_not_stop_the_others(shop: Shop, own_server: RedisServer):
+    with Queue("broken", url=own_server.url) as broken, Queue("emails", url=own_server.url) as emails:
+        with own_server.client() as client:
+            client.set("delayq:{broken}:pending", "another program's")
+        write(shop, broken, "x")
+        write(shop, emails, "y")
+        burst(shop, own_server)
+        assert received(emails) == ["y"]
+        assert shop.states == ["new"]
+        with own_server.client() as client:
+            client.delete("delayq:{broken}:pending")
+        with shop.engine.begin() as connection:
+            connection.execute(sa.update(outbox.table).values(due_ms=0))
+        burst(shop, own_server)
+        assert received(broken) == ["x"]
+
+
+def test_server_that_is_away_changes_nothing(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        write(shop, queue, "x")
+        own_server.kill()
+        with relaying(shop, own_server) as relay, pytest.raises(ServerUnreachable):
+            relay.turn()
+        assert shop.states == ["new"]
+        own_server.start()
+        burst(shop, own_server)
+        assert received(queue) == ["x"]
+
+
+def test_lag_is_the_age_of_the_oldest_row_to_send(shop: Shop, own_server: RedisServer):
+    database = open_database(shop.url)
+    with Queue("emails", url=own_server.url) as queue:
+        assert lag(database) == (0, 0, 0, 0)
+        write(shop, queue, "x", "y")
+        with shop.engine.begin() as connection:
+            connection.execute(sa.update(outbox.table).values(created_ms=outbox.table.c.created_ms - 60_000))
+        found = lag(database)
+        assert found[:3] == (2, 0, 0)
+        assert 60 <= found.seconds < 120
+        burst(shop, own_server)
+        assert lag(database) == (0, 0, 0, 0)
+    database.close()
+
+
+def test_one_relay_runs_on_sqlite(shop: Shop, own_server: RedisServer):
+    if shop.engine.dialect.name != "sqlite":
+        with relaying(shop, own_server) as first, relaying(shop, own_server) as second:
+            assert first.turn() == second.turn() == 0
+        return
+    with relaying(shop, own_server) as first:
+        first.turn()
+        with relaying(shop, own_server) as second, pytest.raises(InvalidInput, match="another relay"):
+            second.turn()
+    with relaying(shop, own_server) as second:
+        second.turn()
+
+
+@pytest.mark.full
+def test_relays_share_transactions_and_not_their_rows(postgresql_shop: Shop, own_server: RedisServer):
+    """While one relay has taken a transaction, another one takes the next, whole."""
+    shop = postgresql_shop
+    with Queue("emails", url=own_server.url) as queue, shop.engine.connect() as one, shop.engine.connect() as two:
+        for number in range(3):  # two transactions whose rows alternate
+            outbox.send(one, queue, f"one-{number}")
+            outbox.send(two, queue, f"two-{number}")
+        one.commit()
+        two.commit()
+        with relaying(shop, own_server) as first, relaying(shop, own_server) as second:
+            with first._database.locking():
+                (head, *_) = first._database.execute(first._statements.heads, most=1)
+                assert second.turn() == 3
+                assert received(queue) == [f"two-{number}" for number in range(3)]
+                assert second.turn() == 0
+            assert second.turn() == 3
+            assert received(queue) == [f"one-{number}" for number in range(3)]
+            assert head
+
+
+@pytest.mark.full
+def test_commit_wakes_a_relay_on_postgresql(postgresql_shop: Shop, own_server: RedisServer):
+    database = open_database(postgresql_shop.url)
+    with Queue("emails", url=own_server.url) as queue:
+        assert lag(database).new == 0
+        database.wait(0)
+        timer = threading.Timer(0.1, lambda: write(postgresql_shop, queue, "x"))
+        timer.start()
+        before = time.monotonic()
+        database.wait(300)
+        assert time.monotonic() - before < 200
+        timer.join()
+        assert lag(database).new == 1
+    database.close()
+
+
+def test_outgoing_messages_in_shards(shop: Shop, own_server: RedisServer):
+    """The relay opens a new queue with the shards that its producer gave."""
+    with Queue("wide", url=own_server.url, shards=4) as queue:
+        with shop.engine.begin() as connection:
+            outbox.send_many(connection, queue, [Outgoing(number) for number in range(40)])
+        burst(shop, own_server)
+        assert sorted(received(queue)) == list(range(40))
+        assert queue.stats().acked == 40
+    assert shop.rows == 0
