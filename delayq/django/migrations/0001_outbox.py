@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """Creates the table."""
 
     initial = True
-    dependencies: ClassVar = []
+    dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar = [
         migrations.CreateModel(
             name="OutboxRow",
