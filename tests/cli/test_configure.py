@@ -49,7 +49,7 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1,000,000: --no-per-key"),
         (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10,000,000: put QUEUE before --events"),
         (["--events", "1000000000"], "'1000000000' is not a whole number from 1 to 10,000,000"),
-        (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1,000,000: --no-max-retries removes the setting"),
+        (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1,000,000: --no-max-retries removes"),
         (["--backoff", "soon"], "'--backoff': unknown backoff 'soon'; write it as \"fixed:10s\""),
         (["--backoff", "fixed:1s", "--no-backoff"], "give either --backoff or --no-backoff, not both"),
         (["--max-dead", "0"], "'0' is not a whole number from 1 to 1,000,000: --no-max-dead removes the setting"),
