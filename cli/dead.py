@@ -166,7 +166,7 @@ dead.add_command(edit)
 )
 @dry_run_option
 @yes_option(
-    lambda **given: f"Discard {plural(_count(**given), 'dead letter')} of queue {given['queue'].name} for good?"
+    lambda **given: f"Permanently discard {plural(_count(**given), 'dead letter')} of queue {given['queue'].name}?"
 )
 @json_option
 def purge(queue: Queue, older_than: float | None, dry_run: bool, as_json: bool) -> None:

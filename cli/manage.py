@@ -156,7 +156,7 @@ def _counts(queue: Queue, states: Sequence[State]) -> dict[State, int]:
 def _question(queue: Queue, states: Sequence[State], **_others: object) -> str:
     counts = _counts(queue, states)
     parts = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "none"
-    return f"Discard {plural(sum(counts.values()), 'message')} of queue {queue.name} for good ({parts})?"
+    return f"Permanently discard {plural(sum(counts.values()), 'message')} of queue {queue.name} ({parts})?"
 
 
 @command(

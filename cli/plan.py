@@ -73,9 +73,10 @@ TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger server
 def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
     """Estimate the memory and servers that messages need, the size of a lake, and how long moving the messages takes.
 
-    Compares two ways: all messages wait in Redis; or they wait in a Parquet lake, and only those of the next hours are
-    in Redis. Memory is computed from Redis's data layout, within 5 % of actual use. Times are for small payloads on a
-    machine with two cores, and show only the order of magnitude. No server is contacted. See docs/capacity.md.
+    Compares two ways: all messages wait in Redis; or Redis holds the messages due in the next few hours, and a Parquet
+    lake holds the rest. Memory is computed from Redis's data layout, within 5 % of actual use. Times are for small
+    payloads on a machine with two cores, and show only the order of magnitude. No server is contacted. See
+    docs/capacity.md.
     """
     load = Load(shape=Shape(payload, id=id_length), **settings)
     found = capacity(load)
@@ -84,7 +85,7 @@ def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
         return
     say(f"{load.messages:,} messages of {payload:,} bytes, due over {show_duration(load.spread)}: {_rates(found)}")
     say("")
-    print_table(["", "#all in Redis", "#in a lake, the next hours in Redis"], _rows(load, found))
+    print_table(["", "#all in Redis", "#with a lake"], _rows(load, found))
     if found.all_in_redis.servers > MAX_SHARDS:
         note(TOO_MANY.format(servers=found.all_in_redis.servers, most=MAX_SHARDS))
 

@@ -65,8 +65,8 @@ def relay(
     DELAYQ_DATABASE_URL. Several relays may run on PostgreSQL, one on SQLite. All queues of an outbox are on the server
     of --url.
 
-    A row that Redis refuses for good, since its queue is full or its message is too large, is set aside: --status lists
-    such rows, and --retry sends them again.
+    A row that Redis refuses permanently, since its queue is full or its message is too large, is set aside: --status
+    lists such rows, and --retry sends them again.
     """
     modes = {"burst": burst, "create-table": create_table, "status": status, "metrics": metrics, "retry": retry}
     if len(several := [f"--{name}" for name, value in modes.items() if value]) > 1:

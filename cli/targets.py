@@ -46,7 +46,7 @@ def _parted(target: str) -> tuple[str, int | None]:
     weight = int(digits) if digits.isdecimal() else -1
     if not 1 <= weight <= MAX_WEIGHT:
         raise click.UsageError(
-            f"{digits} in {target} is not a weight: give a whole number from 1 to {MAX_WEIGHT}; "
+            f"{digits} in {target} is not a weight: give a whole number from 1 to {MAX_WEIGHT:,}; "
             f"if the queue's name is {target}, give {target}=1"
         )
     return name, weight

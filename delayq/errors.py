@@ -45,7 +45,7 @@
     ├── HandlerMissing                     a consumer without a handler
     │   └── UnknownTask                    a message names a task that the consumer does not have
     ├── ResultError                        about the result of a task
-    │   ├── TaskFailed                     the task has failed for good
+    │   ├── TaskFailed                     the task has failed permanently
     │   ├── ResultTimeout (TimeoutError)   the task has not ended in time
     │   └── NoResult                       the message is unknown, or its result expired or was not kept
     ├── StartFailed                        an on_start function failed: the consumer did not start
@@ -307,7 +307,7 @@ class ResultError(DelayqError):
 
 
 class TaskFailed(ResultError):
-    """A task has failed for good: its message died or expired.
+    """A task has failed permanently: its message died or expired.
 
     Attributes:
         type: of the last exception, with its module unless that is `builtins`; "" if there was none.

@@ -710,7 +710,7 @@ class Queue:
         Settings that you leave out stay as they are; None removes one. No constructor overrides this.
 
         Args:
-            rate: maximum hand-outs, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
+            rate: maximum deliveries, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
                 as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
             concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
             concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it; one that receives

@@ -166,7 +166,7 @@ class Group:
         return self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))
 
     def delete_dead(self, letters: DeadRecord | Place | Iterable[DeadRecord | Place]) -> int:
-        """Delete dead letters, or those at these places, for good; return how many there were."""
+        """Permanently delete dead letters, or those at these places; return how many there were."""
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord | Place) else letters)
         return self._do(dead_letters.delete(self._context, self.name, places))
 

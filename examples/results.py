@@ -2,7 +2,7 @@
 """Wait for what a task returns: a page asks for the price of a route, and shows it.
 
 `fare` returns a price. Its first attempt fails, and its result comes with the second. `fare` of an unknown city fails
-for good, and the waiting program gets the error of the task. A consumer runs in the same process, as for development.
+permanently, and the waiting program gets the error of the task. A consumer runs in the same process, as in development.
 
     python examples/results.py
 

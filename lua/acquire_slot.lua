@@ -17,7 +17,7 @@
 -- KEYS[10] garbage    zset
 -- KEYS[11] errors     hash  id -> the last error
 -- KEYS[12] cancelled  set   ids in flight that must not be retried
--- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[13] rate       zset  number of the delivery -> its time, microseconds
 -- KEYS[14] events     stream
 -- KEYS[15] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[16] members    hash  id -> the group that it belongs to

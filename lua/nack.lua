@@ -15,7 +15,7 @@
 -- KEYS[12] groups     hash  group -> see `group_of`
 -- KEYS[13] held       zset  id -> since when it waits for a group, ms
 -- KEYS[14] pending    zset  id -> due, ms
--- KEYS[15] rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[15] rate       zset  number of the delivery -> its time, microseconds
 -- KEYS[16..]          for a task with results: the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id

@@ -12,7 +12,7 @@
 -- KEYS[5]  ready    zset    id -> due, ms
 -- KEYS[6]  garbage  zset
 -- KEYS[7]  meta     hash
--- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
+-- KEYS[8]  rate     zset    number of the delivery -> its time, microseconds
 -- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[10] watch    hash    when a consumer last looked for ended leases, and the last grace
 -- ARGV[1]  now_ms   '' for the server's time

@@ -290,7 +290,7 @@ local function start_anew(id, running, found, attempts)
   keep_deliveries(attempts, id, past + running, released, past + running, 0)
 end
 
--- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it distinguishes
+-- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its delivery: it distinguishes
 -- the deliveries of two messages that had the same id one after the other. If another program has overwritten `stored`,
 -- it is ignored.
 local function receipt(lease_end, stored)
@@ -298,7 +298,7 @@ local function receipt(lease_end, stored)
   return known .. string.format('-%d', (lease_end % 1) * 1000 + 0.5)
 end
 
--- The microsecond of a hand-out, made odd for a consumer, which can stop its handlers, and even for a program that calls
+-- The microsecond of a delivery, made odd for a consumer, which can stop its handlers, and even for a program that calls
 -- `receive`: so each receipt says whether its delivery can be stopped, and nothing more is stored.
 local function marked(micros, is_consumer)
   return micros - micros % 2 + (is_consumer and 1 or 0)
@@ -711,7 +711,7 @@ end
 -- the next one after those may be, ms, later than now (infinity if unknown); and the rate's period, microseconds, if
 -- there is one.
 --
--- `meta` holds the limits, `rate` a number for each hand-out and its time, microseconds. Two hand-outs share a period if
+-- `meta` holds the limits, `rate` a number for each delivery and its time, microseconds. Two deliveries share a period if
 -- they are less than a period apart; either may be the earlier one, since the server's clock may be set back. `replaced`
 -- holds deliveries whose messages were replaced while they ran: each counts until its lease ends.
 local function allowance(meta, unack, rate, replaced, now, micros)
@@ -738,7 +738,7 @@ local function allowance(meta, unack, rate, replaced, now, micros)
   return 0, tonumber(next_end or math.huge), period
 end
 
--- Count `count` hand-outs of now, the last with this `number`, against the rate, and remove up to twice as many old ones.
+-- Count `count` deliveries of now, the last with this `number`, against the rate, and remove up to twice as many old ones.
 -- The key lives a minute longer than it must: it expires by the server's clock, and a test uses another one.
 local function spend(rate, period, us, number, count)
   local spent = {}
@@ -749,7 +749,7 @@ local function spend(rate, period, us, number, count)
   redis.call('PEXPIRE', rate, period / 1000 + 60000)
 end
 
--- Take one hand-out of a moment, microseconds, off the rate, because it was undone. Any hand-out of that moment will do.
+-- Take one delivery of a moment, microseconds, off the rate, because it was undone. Any delivery of that moment will do.
 local function give_back(rate, us)
   local spent = redis.call('ZRANGE', rate, us, us, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if spent then redis.call('ZREM', rate, spent) end

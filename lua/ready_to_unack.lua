@@ -7,13 +7,13 @@
 -- State    ready, retry -> unack
 -- KEYS[1]  ready     zset  id -> due, ms
 -- KEYS[2]  retry     zset  id -> time of the next attempt, ms
--- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out, see
+-- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the delivery, see
 --                    `marked`
 -- KEYS[4]  attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  meta      hash
 -- KEYS[6]  stats     hash
 -- KEYS[7]  bell      list
--- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
+-- KEYS[8]  rate      zset  number of the delivery -> its time, microseconds
 -- KEYS[9]  events    stream
 -- KEYS[10] claim     string  the name of the last claim of this run of the consumer, then the reply to it
 -- KEYS[11] replaced  zset    deliveries whose messages were replaced while they ran -> end of the lease, ms

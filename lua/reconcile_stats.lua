@@ -1,4 +1,4 @@
--- reconcile_stats: balance the counts; a difference that they cannot explain is counted as adjusted, for good.
+-- reconcile_stats: balance the counts; a difference that they cannot explain is counted as adjusted, permanently.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  pending  zset

@@ -9,7 +9,7 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
--- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[9]  rate       zset  number of the delivery -> its time, microseconds
 -- KEYS[10] meta       hash  events: how many events the ledger keeps
 -- KEYS[11] events     stream
 -- KEYS[12] members    hash  id -> the group that it belongs to

@@ -3,7 +3,7 @@
 -- Reads    meta, unack, rate, replaced, slots, waiting, armed, pending, ready, retry, held
 -- KEYS[1]  meta      hash
 -- KEYS[2]  unack     zset  id -> end of the lease, ms
--- KEYS[3]  rate      zset  number of the hand-out -> its time, microseconds
+-- KEYS[3]  rate      zset  number of the delivery -> its time, microseconds
 -- KEYS[4]  replaced  zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[5]  slots     zset  key, receipt and id of what runs under a key
 -- KEYS[6]  waiting   zset  key, due and id of what waits for others of its key
@@ -14,7 +14,7 @@
 -- KEYS[11] held      zset  id -> since when it waits for a group, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  late_ms   0..86400000: a schedule is late if its slot was longer ago than this
--- Returns  {{concurrency or nil, how many run}; {rate or nil, its period, ms, or nil, hand-outs within the last period};
+-- Returns  {{concurrency or nil, how many run}; {rate or nil, its period, ms, or nil, deliveries within the last period};
 --          {concurrency of a key or nil, slots in use, messages that wait for one}; {schedules that are late, how late the
 --          latest of them is, ms}; {max_length or nil, messages that count towards it, 0 without one}}
 -- Cost     O(log n)

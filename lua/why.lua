@@ -6,7 +6,7 @@
 -- KEYS[3]  retry    zset  id -> time of the next attempt, ms
 -- KEYS[4]  unack    zset  id -> end of the lease, ms
 -- KEYS[5]  meta     hash
--- KEYS[6]  rate     zset  number of the hand-out -> its time, microseconds
+-- KEYS[6]  rate     zset  number of the delivery -> its time, microseconds
 -- KEYS[7]  parked   hash  id -> until when it waits at most, ms, and its due time, ms
 -- KEYS[8]  replaced zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time

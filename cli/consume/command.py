@@ -162,9 +162,9 @@ def consume(
     TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. A queue that
     names its own server refuses --url, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
 
-    Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in
-    = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their
-    own --concurrency and --max-messages.
+    Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1,000. If a queue's name ends
+    in = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have
+    their own --concurrency and --max-messages.
 
     Variables set options that the command line does not: DELAYQ_CONCURRENCY sets --concurrency, and so on. Options that
     say what is consumed have none: --exec, --exec-with-url, --topic, --group, --ledger, --start and --prefix.

@@ -46,7 +46,7 @@ class Supervisor:
         self, command: Sequence[str], processes: int, shutdown_timeout: float = 30.0, ends: bool = False
     ) -> None:
         if not 1 <= processes <= 1000:
-            raise InvalidInput(f"processes {processes!r} is not a number from 1 to 1000")
+            raise InvalidInput(f"processes {processes!r} is not a number from 1 to 1,000")
         self._command = list(command)
         self._count = processes
         self._tries = TRIES if ends else None

@@ -139,10 +139,10 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")
-@yes_option("Delete these dead letters of group {group.name} of topic {group.topic} for good?")
+@yes_option("Permanently delete these dead letters of group {group.name} of topic {group.topic}?")
 @json_option
 def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
-    """Delete dead letters of GROUP for good. Exit code 1 if one of the IDs is not dead."""
+    """Permanently delete dead letters of GROUP. Exit code 1 if one of the IDs is not dead."""
     chosen, wanted = _chosen(group, ids, everything)
     _report(DEAD_ACTIONS["delete"], group.delete_dead(chosen), wanted, as_json)
 

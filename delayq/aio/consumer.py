@@ -35,7 +35,7 @@ class Consumer(Lifecycle):
 
     Args:
         queue: one queue, or several: backlogged queues in a list share the handlers equally, those in a dict by
-            their weights, 1 to 1000. They may be on different servers.
+            their weights, 1 to 1,000. They may be on different servers.
         handler: called with each `Message`, or with its payload (see `Queue.handler`), except for messages of schedules
             with their own `Queue.cron` function. None for the one registered with `Queue.handler` or
             `Queue.batch_handler`. An async one runs on the event loop, a plain one in a thread.

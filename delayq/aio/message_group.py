@@ -31,7 +31,7 @@ class MessageGroup(MessageGroupInfo, frozen=True, kw_only=True, dict=True):
             return_exceptions: yield the errors below in the places of the values, instead of raising the first one.
 
         Raises:
-            TaskFailed: a member has failed for good, or expired.
+            TaskFailed: a member has failed permanently, or expired.
             ResultTimeout: a member has not ended.
             NoResult: no result of a member is kept: its task was registered without `results`, it was cancelled, purged
                 or replaced, or its result has expired. It is raised for the whole group if another program has removed

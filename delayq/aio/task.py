@@ -29,7 +29,7 @@ class SentTask(SentMessage, Generic[R]):
             timeout: seconds (0 or more) or a timedelta to wait; None for no limit.
 
         Raises:
-            TaskFailed: it has failed for good, or expired.
+            TaskFailed: it has failed permanently, or expired.
             ResultTimeout: it has not ended in time; call this again, or cancel the message.
             NoResult: the message is gone, and no result of it is kept: it was cancelled, purged or replaced, its result
                 has expired, or the task was registered without `results`. If `created` is False because a message with

@@ -210,7 +210,7 @@ class _Connection(LimitedConnection):
             self._turn = Turn.QUEUED
             self._task = asyncio.get_running_loop().create_task(self._answer(self._head[: end.start()]))
         elif len(self._head) > HEAD_BYTES:
-            self._send(_refused(431, f"the headers are longer than {HEAD_BYTES} bytes"))
+            self._send(_refused(431, f"the headers are longer than {HEAD_BYTES:,} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -172,5 +172,5 @@ DEFAULT_BACKOFF = exponential(base=10, factor=3, maximum=3600, jitter=0.1)
 def check_retries(max_retries: int) -> int:
     """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
     if not isinstance(max_retries, int) or isinstance(max_retries, bool) or not 0 <= max_retries <= MAX_RETRIES:
-        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
+        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES:,}")
     return max_retries

@@ -110,7 +110,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Lake(msgspec.Struct, frozen=True):
-    """What a load needs when only the next hours are in Redis.
+    """What a load needs if Redis holds only the messages due in the next few hours.
 
     Attributes:
         in_redis: what those hours need.
@@ -192,14 +192,14 @@ def _check(load: Load) -> None:
     if not 1 <= load.messages <= MOST_MESSAGES:
         raise InvalidInput(f"{load.messages} messages is not between 1 and {MOST_MESSAGES:.0e}")
     if not 0 <= load.shape.payload <= MAX_PAYLOAD_BYTES:
-        raise InvalidInput(f"a payload of {load.shape.payload} bytes is not between 0 and {MAX_PAYLOAD_BYTES}")
+        raise InvalidInput(f"a payload of {load.shape.payload:,} bytes is not between 0 and {MAX_PAYLOAD_BYTES:,}")
     if not 1 <= load.shape.id <= MAX_ID_BYTES:
         raise InvalidInput(f"an id of {load.shape.id} bytes is not between 1 and {MAX_ID_BYTES}")
     for what, seconds in (("spread", load.spread), ("horizon", load.horizon)):
         if not 1 <= seconds <= MAX_TIME_MS / 1000:
             raise InvalidInput(f"a {what} of {seconds:g} s is not between 1 s and {MAX_TIME_MS // 1000} s")
     if load.server_memory < LEAST_MEMORY:
-        raise InvalidInput(f"{load.server_memory} bytes is too little memory for a server: give 64m or more")
+        raise InvalidInput(f"{load.server_memory:,} bytes is too little memory for a server: give 64m or more")
     if load.rate is not None and load.rate < load.mean:
         raise InvalidInput(
             f"a peak of {load.rate:g}/s is below the mean of {load.mean:.4g}/s, at which "

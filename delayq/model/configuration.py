@@ -22,7 +22,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """The stored settings of a queue, which apply to all who use it. None means no limit, or that each program decides.
 
     Attributes:
-        rate: the most hand-outs in any span of time, such as "100/s".
+        rate: the most deliveries in any span of time, such as "100/s".
         concurrency: the most messages that are handed out and not settled at any time.
         concurrency_per_key: the same for messages that share a key.
         events: how many events the ledger of each shard keeps; None for no ledger.
@@ -49,8 +49,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         concurrency: the limit, or None.
         running: messages that are handed out and not settled, which count towards the limit.
-        rate, period_ms: the rate limit: at most `rate` hand-outs in any `period_ms` milliseconds; or None.
-        handed_out: hand-outs within the last period; 0 without a rate.
+        rate, period_ms: the rate limit: at most `rate` deliveries in any `period_ms` milliseconds; or None.
+        handed_out: deliveries within the last period; 0 without a rate.
         per_key: the concurrency limit of each key, or None.
         key_slots: running messages that have a key, over all keys.
         key_waiting: messages that wait for others with their key to end.

@@ -151,7 +151,7 @@ _NONE_BEFORE = Deliveries()
 
 
 def receipt_of(deliveries: str | None, micros: int) -> str:
-    """Return the receipt of a delivery: the stored counts of the earlier ones, and the microsecond of the hand-out."""
+    """Return the receipt of a delivery: the stored counts of the earlier ones, and the microsecond of the delivery."""
     return f"{deliveries or '0.0.0.0'}-{micros}"
 
 
@@ -177,14 +177,14 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         attempt: 1 for the first. It rises with each delivery that counts, also after a requeue. After a release it
             stays the same, and it restarts at 1 if the id is used again after an ack or a cancel, so do not use it as a
             fencing token.
-        fencing_token: the microsecond of the hand-out, by the server's clock. It rises with each delivery of an id,
+        fencing_token: the microsecond of the delivery, by the server's clock. It rises with each delivery of an id,
             however the last one ended, unless the server's clock is set back or a server whose clock is behind takes
             over.
         max_retries: the most deliveries after the first one.
         timeout: seconds that a run of its handler may take; None if its sender did not set it.
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
-        lateness: seconds from the due time to the hand-out.
+        lateness: seconds from the due time to the delivery.
         held_until: until when the lease is certain to hold, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
         failed: True once it was nacked or rejected through this object.
@@ -397,7 +397,7 @@ running: ContextVar[object] = ContextVar("running", default=None)
 
 
 def check_process(deliveries: Iterable[Delivery[Any]]) -> None:
-    """Raise InvalidInput in a process that was forked after the hand-out: its parent handles the messages."""
+    """Raise InvalidInput in a process that was forked after the delivery: its parent handles the messages."""
     process = os.getpid()  # once: asking takes longer than all else that is done here for a message
     for each in deliveries:
         if each._process != process:  # noqa: SLF001

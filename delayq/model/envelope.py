@@ -149,9 +149,9 @@ def encode_envelope(
     else:
         kind, body = JSON, _json(payload)[0]
     if len(body) > MOST_BYTES:
-        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
+        raise PayloadTooLarge(f"the payload takes {len(body):,} bytes: Redis allows at most {MOST_BYTES:,}")
     if len(body) > limit:
-        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
+        raise PayloadTooLarge(f"the payload takes {len(body):,} bytes: at most {limit:,} are allowed (max_payload)")
     checked = _checked(headers) if headers else None
     fields = FORMAT, kind, body, max_retries, expires_ms, {**(checked or {}), **own} if own else checked
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
@@ -318,6 +318,10 @@ def _json(payload: Any) -> tuple[bytes, Any]:
                 f"a payload must be data, and {payload.__qualname__} is a function: register it with @queue.task, and "
                 f"call {payload.__name__}.send with its arguments"
             ) from error
+        if callable(payload) and hasattr(payload, "send"):
+            raise PayloadNotSerializable(
+                f"a payload must be data, and this is a {type(payload).__name__}: call its send with its arguments"
+            ) from error
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is not bytes and cannot be written as JSON: {error}"
         ) from error
@@ -479,5 +483,5 @@ def _checked(headers: Headers) -> dict[str, Any]:
     except (OverflowError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the headers cannot be stored: {error}") from error
     if size > MAX_HEADERS_BYTES:
-        raise InvalidInput(f"the headers take {size} bytes: at most {MAX_HEADERS_BYTES} are allowed")
+        raise InvalidInput(f"the headers take {size:,} bytes: at most {MAX_HEADERS_BYTES:,} are allowed")
     return checked

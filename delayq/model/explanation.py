@@ -284,8 +284,8 @@ class Standing(NamedTuple):
     Attributes:
         earlier: how many waiting messages are due earlier.
         running: how many messages are handed out and not settled.
-        free: how many hand-outs the limits allow now; None without limits and while the queue is paused.
-        opens_ms: when the rate allows the next hand-out after those; None if it is not the rate that limits.
+        free: how many deliveries the limits allow now; None without limits and while the queue is paused.
+        opens_ms: when the rate allows the next delivery after those; None if it is not the rate that limits.
         parked: until when at the latest it waits for others with its key, ms, and its due time, ms.
         paused_until_ms: when a pause ends by itself; None if only `resume` ends it.
     """

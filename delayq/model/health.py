@@ -191,7 +191,7 @@ def _lateness(due: float | None, rates: Rates | None, usage: Usage, is_held: boo
             yield Trouble("limited", f"{waits}: {limit}.")
     elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
         span, least = show_duration(rates.seconds), show_duration(late / 2)
-        yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
+        yield Trouble("late", f"At least 1 % of the deliveries in the last {span} were more than {least} late.")
 
 
 def _group_troubles(
@@ -226,7 +226,7 @@ def _limit_in_use(usage: Usage) -> str:
     """Say which limit of the queue is used up, or nearly; "" if none is."""
     if _is_full(usage):
         return f"the limit of {plural(usage.concurrency or 0, 'message')} at once is used up"
-    # With a backlog, a read may come between the end of a hand-out's period and the next hand-out.
+    # With a backlog, a read may come between the end of a delivery's period and the next delivery.
     if usage.rate is None or usage.handed_out < NEARLY_USED_UP * usage.rate:
         return ""
     limit = f"the rate limit of {plural(usage.rate, 'message')} in {show_duration((usage.period_ms or 0) / 1000)}"

@@ -31,10 +31,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         held: messages that wait for a group to end.
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
-        delivered: hand-outs, repeated ones included.
-        released: hand-outs that were handed back without using a retry.
-        held_back: released hand-outs that had to wait for others with their key to end.
-        lease_lost: hand-outs whose lease ran out.
+        delivered: deliveries, repeated ones included.
+        released: deliveries that were handed back without using a retry.
+        held_back: released deliveries that had to wait for others with their key to end.
+        lease_lost: deliveries whose lease ran out.
         died: moves to dead.
         collected: payload keys deleted by the garbage collector.
         adjusted: messages that the doctor's repairs removed from the counts (or added, if negative).
@@ -42,7 +42,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         paused_until: when the pause ends by itself (with shards, the latest such time), or None. Samples lack it.
         next_due_at: the earliest due time in pending, or None.
         oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
-        lateness: a histogram: the exclusive upper end of a bucket, in ms, and the number of hand-outs in it.
+        lateness: a histogram: the exclusive upper end of a bucket, in ms, and the number of deliveries in it.
         handler_time: a histogram of the run times of handlers, or batches. Consumers report it every 10 s.
         slots_missed: slots of schedules for which nothing ran, as no consumer was running in time. Samples lack it.
         tasks: how the runs of tasks ended, by the name of the task: the first 100 of each shard, and the others
@@ -114,7 +114,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.adjusted - self.inside
 
     def lateness_quantile(self, share: float) -> float | None:
-        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None if none."""
+        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all deliveries; None if none."""
         return quantile(self.lateness, share)
 
     def handler_time_quantile(self, share: float) -> float | None:

@@ -7,7 +7,7 @@ import re
 
 from delayq.errors import InvalidInput
 
-MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
+MOST_MESSAGES = 100_000  # each delivery of a period is kept in Redis
 DAY_MS = 86_400_000
 
 _UNITS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -24,7 +24,7 @@ def parse_rate(rate: object) -> tuple[int, int]:
         if 1 <= _span_ms(span) <= DAY_MS:
             return int(number), _span_ms(span)
     raise InvalidInput(
-        f"rate {rate!r} is not 1 to {MOST_MESSAGES} messages in 1 ms to 1 d: "
+        f"rate {rate!r} is not 1 to {MOST_MESSAGES:,} messages in 1 ms to 1 d: "
         'write it as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d"'
     )
 

@@ -22,7 +22,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         failed: deliveries a second that did not end in an ack: nacked, rejected, or lost with their consumers.
         died: messages that became dead letters, in all.
         requeued: dead letters that were requeued, in all.
-        lateness: the histogram of the hand-outs in the span, as in `QueueStats.lateness`.
+        lateness: the histogram of the deliveries in the span, as in `QueueStats.lateness`.
         handler_time: the histogram of the handlers that were reported in the span.
     """
 
@@ -44,7 +44,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lateness_p50(self) -> float | None:
-        """The median lateness of the hand-outs, in seconds, rounded up to its bucket; None if there were none."""
+        """The median lateness of the deliveries, in seconds, rounded up to its bucket; None if there were none."""
         return quantile(self.lateness, 0.5)
 
     @property

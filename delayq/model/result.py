@@ -115,7 +115,9 @@ def encoded_value(value: Any) -> bytes:
         said = str(error).replace("the payload", "the result").replace("a payload", "a result")
         raise NotKept(f"{said}; return something else, or register the task without results=") from error
     if len(body) > MAX_PAYLOAD_BYTES:
-        raise NotKept(f"the result takes {len(body)} bytes: at most {MAX_PAYLOAD_BYTES} are kept; store it elsewhere")
+        raise NotKept(
+            f"the result takes {len(body):,} bytes: at most {MAX_PAYLOAD_BYTES:,} are kept; store it elsewhere"
+        )
     return body
 
 

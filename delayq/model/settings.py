@@ -118,13 +118,13 @@ class NumberSetting(Setting):
 
     def parse(self, text: str) -> int:
         if not text.isdecimal() or not self.least <= int(text[:9]) <= self.most:
-            raise InvalidInput(f"{text!r} is not a whole number from {self.least} to {self.most}")
+            raise InvalidInput(f"{text!r} is not a whole number from {self.least:,} to {self.most:,}")
         return int(text)
 
     def stored(self, value: Any) -> Changes:
         valid = isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
         if not valid and value is not None:
-            valid_ones = f"{self.others}a whole number from {self.least} to {self.most}"
+            valid_ones = f"{self.others}a whole number from {self.least:,} to {self.most:,}"
             remedy = f"; use None for {self.none}" if self.none.startswith("no ") else ""
             raise InvalidInput(f"{self.name} {value!r} is not {valid_ones}{remedy}")
         return {self.fields[0]: value}
@@ -258,5 +258,5 @@ def _written(backoff: Any) -> str:
             "sequence), or pass your own function to the constructor, Queue(backoff=…)"
         )
     if len(found.text) > MAX_BACKOFF:
-        raise InvalidInput(f"backoff {found.text[:40]!r}… is longer than {MAX_BACKOFF} characters: give fewer waits")
+        raise InvalidInput(f"backoff {found.text[:40]!r}… is longer than {MAX_BACKOFF:,} characters: give fewer waits")
     return found.text

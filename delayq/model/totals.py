@@ -19,7 +19,7 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         scheduled, due, running, retrying, dead: messages in each phase.
         sent, acked, failed: messages a second; None if unknown.
-        lateness_p50, lateness_p99: seconds; None without hand-outs.
+        lateness_p50, lateness_p99: seconds; None without deliveries.
         overdue: how many seconds the earliest due message has waited; None if no message is due.
         consumers: how many are alive.
         is_in_trouble: whether anything is wrong with it.

@@ -113,7 +113,7 @@ def _unicode_size(what: str, name: str) -> int:
 def check_limit(limit: int, what: str = "limit", most: int = MOST_LISTED) -> None:
     """Raise InvalidInput if `limit` is not a whole number from 1 to `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
-        raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")
+        raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most:,}")
 
 
 def is_whole(value: object) -> bool:

@@ -103,7 +103,7 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
         encoded[each.id] = each
     if sum(len(each.envelope) for each in encoded.values()) > MAX_THEN_BYTES:
         raise InvalidInput(
-            f"the messages in then= of {message_id!r} take more than {MAX_THEN_BYTES} bytes: send less at once"
+            f"the messages in then= of {message_id!r} take more than {MAX_THEN_BYTES:,} bytes: send less at once"
         )
     return list(encoded.values())
 

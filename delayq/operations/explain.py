@@ -25,7 +25,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
-RECENT = dt.timedelta(minutes=5)  # of whose hand-outs an estimate is made
+RECENT = dt.timedelta(minutes=5)  # of whose deliveries an estimate is made
 LEAST_SECONDS = 20.0  # of them, as a rate of less says little
 
 

@@ -95,7 +95,7 @@ def _encoded(
             raise InvalidInput(f"message id {each.id!r} is twice in the group: give each message its own id")
         encoded[each.id] = each
     if sum(len(each.envelope) for each in encoded.values()) > MAX_THEN_BYTES:
-        raise InvalidInput(f"the messages of the group take more than {MAX_THEN_BYTES} bytes: send several groups")
+        raise InvalidInput(f"the messages of the group take more than {MAX_THEN_BYTES:,} bytes: send several groups")
     return list(encoded.values())
 
 

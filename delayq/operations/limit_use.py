@@ -44,8 +44,8 @@ class LimitUse(NamedTuple):
         is_paused: whether a pause holds back everything anyway.
         due: messages that are due and not handed out.
         running: messages that are handed out and count towards `concurrency`.
-        handed_out: hand-outs in the last period of the rate.
-        opens_at: when the rate allows another hand-out after those it allows now; None if unknown.
+        handed_out: deliveries in the last period of the rate.
+        opens_at: when the rate allows another delivery after those it allows now; None if unknown.
         waiting: messages that wait for others with their key.
         length: messages that count towards `max_length`; 0 without one.
         keys: the use of each key, those that hold back most messages first; None if the Redis user may not read them.
@@ -66,7 +66,7 @@ class LimitUse(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Hand-outs that the rate allows in its period; 0 without a rate."""
+        """Deliveries that the rate allows in its period; 0 without a rate."""
         return parse_rate(self.limits.rate)[0] if self.limits.rate else 0
 
     @property
@@ -76,12 +76,12 @@ class LimitUse(NamedTuple):
 
     @property
     def is_spent(self) -> bool:
-        """Whether the rate allows no hand-out now."""
+        """Whether the rate allows no delivery now."""
         return bool(self.limits.rate) and self.handed_out >= self.most
 
     @property
     def is_full(self) -> bool:
-        """Whether `concurrency` allows no hand-out now."""
+        """Whether `concurrency` allows no delivery now."""
         return self.limits.concurrency is not None and self.running >= self.limits.concurrency
 
 

@@ -110,7 +110,7 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
 class _Opened(Generic[D]):
     """Messages to handle, calls that settle those that must not reach a handler, how many both are, and their bytes.
 
-    Messages whose envelope was stored after the hand-out are doubtful: they were replaced, and the new one may not be
+    Messages whose envelope was stored after the delivery are doubtful: they were replaced, and the new one may not be
     due (or the server's clock was set back).
     """
 

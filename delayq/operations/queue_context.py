@@ -111,7 +111,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         self, name: str, prefix: str, shards: int | None, settings: Settings, clock: Callable[[], float | str] = str
     ) -> None:
         if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
-            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS:,}")
         check_shards(shards, settings.wishes, f"queue {name}")
         self.name = name
         self.prefix = prefix

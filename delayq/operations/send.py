@@ -295,7 +295,7 @@ def _note(positions: Sequence[int], sent: Sent, results: Sent, progress: Progres
 def check_replicas(wait_replicas: int) -> None:
     """Raise InvalidInput unless `wait_replicas` is a whole number from 0 to 1,000."""
     if not is_whole(wait_replicas) or not 0 <= wait_replicas <= MAX_REPLICAS:
-        raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
+        raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS:,}")
 
 
 def _calls(context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool) -> list[_WeighedCall]:

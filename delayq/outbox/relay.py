@@ -85,7 +85,7 @@ class Lag(NamedTuple):
     """What waits in an outbox.
 
     Attributes:
-        new, sent, refused: rows by state: to be sent; sent, but Redis may still lose them; refused for good.
+        new, sent, refused: rows by state: to be sent; sent, but Redis may still lose them; refused permanently.
         seconds: since the insert of the oldest row to be sent; 0 if there is none.
     """
 
@@ -116,7 +116,7 @@ class Relay:
 
     Attributes:
         moved: rows whose messages were sent.
-        refused: rows that Redis has refused for good.
+        refused: rows that Redis has refused permanently.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ CHANNEL = "delayq_outbox"
 """On which PostgreSQL notifies relays."""
 
 NEW, SENT, REFUSED = "new", "sent", "refused"
-"""The states of a row: to be sent; sent, but Redis may still lose it; refused by Redis for good."""
+"""The states of a row: to be sent; sent, but Redis may still lose it; refused by Redis permanently."""
 
 _PARAMETER = re.compile(r":(\w+)")
 

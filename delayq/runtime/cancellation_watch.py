@@ -15,19 +15,19 @@ from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.runtime.lease_keeper import LeaseKeeper
 
-LOOK_SECONDS = 1.0  # after a hand-out, and then between two looks
+LOOK_SECONDS = 1.0  # after a delivery, and then between two looks
 
 D = TypeVar("D", bound=Delivery)
 
 
 class CancellationWatch(Generic[D]):
-    """Looks once a second for deliveries to stop, from a second after the hand-out of the oldest one on.
+    """Looks once a second for deliveries to stop, from a second after the delivery of the oldest one on.
 
     So consumers whose handlers take less than a second never look. A look is an EXISTS per shard, in a round trip that
     the consumer makes anyway.
 
     Args:
-        leases: of the messages that the consumer holds, in the order of their hand-outs.
+        leases: of the messages that the consumer holds, in the order of their deliveries.
         stop: ends the handler of a message, if its pool can.
     """
 

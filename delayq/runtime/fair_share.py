@@ -14,7 +14,7 @@ Q = TypeVar("Q")
 
 
 def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
-    """Return the queues given to a consumer, each with its weight: 1 to 1000, by default 1.
+    """Return the queues given to a consumer, each with its weight: 1 to 1,000, by default 1.
 
     Args:
         queues: one, several in a sequence, or several with their weights in a mapping.
@@ -50,9 +50,9 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
 
 
 def check_weight(weight: object, what: str) -> None:
-    """Raise InvalidInput if `weight` is not a whole number from 1 to 1000."""
+    """Raise InvalidInput if `weight` is not a whole number from 1 to 1,000."""
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
-        raise InvalidInput(f"{what} is {weight!r}: give a whole number from 1 to {MAX_WEIGHT}")
+        raise InvalidInput(f"{what} is {weight!r}: give a whole number from 1 to {MAX_WEIGHT:,}")
 
 
 class WeightedFairScheduler:

@@ -189,5 +189,7 @@ def check_user_name(name: str) -> str:
 def user_line(name: str, role: str, password: str) -> str:
     """Return a line of a users file."""
     if not LEAST_PASSWORD <= len(password) <= MOST_SECRET:
-        raise InvalidInput(f"the password has {len(password)} characters, but needs {LEAST_PASSWORD} to {MOST_SECRET}")
+        raise InvalidInput(
+            f"the password has {len(password)} characters, but needs {LEAST_PASSWORD} to {MOST_SECRET:,}"
+        )
     return f"{check_user_name(name)}:{check_role(role)}:{hashed(password)}"

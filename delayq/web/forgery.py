@@ -66,7 +66,7 @@ class ForgeryCheck:
         try:
             seen.form = await _form(request, request_body.MOST if may_be_large else MOST_OPEN)
         except ValueError:
-            return error_pages.page(request, 400, f"The form has more than {MOST_FIELDS} fields.")
+            return error_pages.page(request, 400, f"The form has more than {MOST_FIELDS:,} fields.")
         if not (is_same_site and self._has_token(request, seen.form.get("csrf", ""))):
             return error_pages.page(
                 request, 403, "The form has expired or comes from another site: go back, reload and try again."

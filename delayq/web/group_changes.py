@@ -116,7 +116,7 @@ class Destroy(GroupChange):
     async def sentences(self) -> list[str]:
         info = await group_info(self.group)
         unacked, dead = plural(info.unacked, "unacked record"), plural(info.dead, "dead letter")
-        return [f"Deletes its position, {unacked} and {dead} for good.", self.action.words.warning]
+        return [f"Deletes its position, {unacked} and {dead} permanently.", self.action.words.warning]
 
     async def act(self) -> str:
         if not await self.group.destroy():

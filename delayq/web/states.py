@@ -31,7 +31,7 @@ PHASES: dict[State, Phase] = {
     "ready": Phase("due", "Due messages that wait for a consumer"),
     "unack": Phase("running", "Messages handed out to consumers"),
     "retry": Phase("retrying", "Messages that wait for their next attempt"),
-    "dead": Phase("dead", "Messages that failed for good"),
+    "dead": Phase("dead", "Messages that failed permanently"),
     "held": Phase("held", "Messages that wait for a group to end"),
 }
 """By the states to which their figures link. A due message is in its old structure until a consumer takes messages."""

@@ -1,6 +1,6 @@
 """A bookshop with Django: pages that enqueue tasks, a schedule, and the dashboard.
 
-pip install 'delayq[django]'
+pip install '.[django]'            # in the folder of a checkout; then here:
 python manage.py migrate
 python manage.py createsuperuser
 python manage.py schedule          # the nightly report; at each deployment

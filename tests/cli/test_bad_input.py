@@ -54,7 +54,7 @@ BAD = [
     (["send", "emails", "hello", "--header", "A"], "'A' is not NAME=VALUE"),
     (["send", "emails", "hello", "--header", "=A"], "'=A' is not NAME=VALUE"),
     (["send", "emails", "{", "--as", "json"], "the payload is not JSON"),
-    (["send", "emails", "x" * 1024 * 1024], "at most 1048576 are allowed"),
+    (["send", "emails", "x" * 1024 * 1024], "at most 1,048,576 are allowed"),
     (["send", "emails", "hello", "--file", "messages.jsonl"], "leave out PAYLOAD and its options with --file"),
     (["send", "emails", "--file", "messages.jsonl", "--delay", "1s"], "leave out PAYLOAD and its options with --file"),
     (["send", "emails", "--file", "none.jsonl"], "'none.jsonl' does not exist"),

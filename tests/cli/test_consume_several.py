@@ -100,7 +100,7 @@ def test_processes_have_the_weights(delayq: Run, server: RedisServer):
 
 
 UNUSABLE = [
-    (["tasks:high=0"], "0 in tasks:high=0 is not a weight: give a whole number from 1 to 1000"),
+    (["tasks:high=0"], "0 in tasks:high=0 is not a weight: give a whole number from 1 to 1,000"),
     (["tasks:high=1001"], "1001 in tasks:high=1001 is not a weight"),
     (["tasks:high=-1"], "-1 in tasks:high=-1 is not a weight"),
     (["high=2.5", "--exec", "true"], "if the queue's name is high=2.5, give high=2.5=1"),

@@ -201,7 +201,7 @@ def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Inv
     ("words", "named"),
     [
         (["--payload", "{", "--as", "json"], "the payload is not JSON"),
-        (["--payload", "x" * 1024 * 1025], "at most 1048576"),
+        (["--payload", "x" * 1024 * 1025], "at most 1,048,576"),
         (["--without-header", "tenants"], "has no header 'tenants': its headers are tenant"),
         ([], "there is no terminal: to edit without an editor, give --payload or --file"),
     ],

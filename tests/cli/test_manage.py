@@ -233,7 +233,7 @@ def test_purge_asks_first_on_a_terminal(
     kill(queue, ["dead"])
     monkeypatch.setattr(options, "_can_ask", lambda: True)
     result = invoke("dead", "purge", "emails", input=f"{answer}\n")
-    assert "Discard 1 dead letter of queue emails for good?" in result.stderr
+    assert "Permanently discard 1 dead letter of queue emails?" in result.stderr
     assert result.exit_code == (0 if answer == "y" else 1)
     assert queue.stats().dead == left
 
@@ -243,7 +243,7 @@ def test_purge_asks_with_the_number_of_messages_in_each_state(
 ):
     kill(queue, ["dead"])
     queue.send_many([Outgoing("payload", delay=60)] * 3)
-    said = "Discard 4 messages of queue emails for good (3 pending, 1 dead)?"
+    said = "Permanently discard 4 messages of queue emails (3 pending, 1 dead)?"
     refused = invoke("purge", "emails")
     assert refused.stderr.startswith(f"delayq: {said} There is no terminal to ask on: give --yes")
     assert invoke("purge", "emails", "--dry-run").stdout == "would purge 4 messages\n"

@@ -47,11 +47,11 @@ def test_more_servers_than_shards_get_a_note(invoke: Invoke):
         (["--messages", "1.5"], "'1.5' is not a whole number: write it as in 1000000, 1,000,000 or 1e6"),
         (["--messages", "many"], "'many' is not a whole number"),
         (["--payload", "3x"], "'3x' is not a number of bytes: write it as in 300, 2k, 512m or 16g"),
-        (["--payload", "2m"], "a payload of 2097152 bytes is not between 0 and 1048576"),
+        (["--payload", "2m"], "a payload of 2,097,152 bytes is not between 0 and 1,048,576"),
         (["--spread", "soon"], "'soon' is not a duration"),
         (["--spread", "0"], "a spread of 0 s is not between 1 s and"),
         (["--rate", "1/s"], "a peak of 1/s is below the mean of 31.71/s"),
-        (["--server-memory", "1k"], "1024 bytes is too little memory for a server: give 64m or more"),
+        (["--server-memory", "1k"], "1,024 bytes is too little memory for a server: give 64m or more"),
     ],
 )
 def test_impossible_plan_is_refused(words: list[str], expected: str, invoke: Invoke):

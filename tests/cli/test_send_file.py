@@ -91,7 +91,7 @@ def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, str
         ('{"payload": 1, "on_conflict": "merge"}', "merge"),
         ('{"payload": 1, "headers": {"a": []}}', "headers"),
         ('{"payload": "\\ud800"}', "truncated|malformed|surrogate"),
-        ('{"payload": "' + "x" * 1024 * 1024 + '"}', "at most 1048576 are allowed"),
+        ('{"payload": "' + "x" * 1024 * 1024 + '"}', "at most 1,048,576 are allowed"),
     ],
 )
 def test_malformed_line_is_named_and_the_lines_before_it_are_sent(

@@ -79,7 +79,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "concurrency-of-nothing": (
         lambda q: q.configure(concurrency=0),
         errors.InvalidInput,
-        "concurrency 0 is not a whole number from 1 to 1000000; use None for no limit",
+        "concurrency 0 is not a whole number from 1 to 1,000,000; use None for no limit",
     ),
     "concurrency-per-key-of-text": (
         lambda q: q.configure(concurrency=5, concurrency_per_key="2"),
@@ -89,7 +89,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "payload-too-large": (
         lambda q: q.send(b"x" * (MAX_PAYLOAD_BYTES + 1)),
         errors.PayloadTooLarge,
-        r"the payload takes 1048577 bytes: at most 1048576 are allowed \(max_payload\)",
+        r"the payload takes 1,048,577 bytes: at most 1,048,576 are allowed \(max_payload\)",
     ),
     "payload-no-json": (
         lambda q: q.send(object()),
@@ -120,7 +120,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "replicas": (
         lambda q: q.send("x", wait_replicas=-1),
         errors.InvalidInput,
-        "wait_replicas -1 is not a whole number from 0 to 1000",
+        "wait_replicas -1 is not a whole number from 0 to 1,000",
     ),
     "not-outgoing": (lambda q: q.send_many([Outgoing("x"), "y"]), errors.InvalidInput, "'y' is not an Outgoing"),
     "max-messages": (lambda q: q.receive(0), errors.InvalidInput, "max_messages 0 is not a whole number from 1 to 500"),
@@ -130,8 +130,8 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
         errors.InvalidInput,
         "unknown state 'waiting'; expected one of pending, ready, unack",
     ),
-    "peek-limit": (lambda q: q.peek(limit=0), errors.InvalidInput, "limit 0 is not a whole number from 1 to 1000000"),
-    "list-limit": (lambda q: q.dead.list(-1), errors.InvalidInput, "limit -1 is not a whole number from 1 to 1000000"),
+    "peek-limit": (lambda q: q.peek(limit=0), errors.InvalidInput, "limit 0 is not a whole number from 1 to 1,000,000"),
+    "list-limit": (lambda q: q.dead.list(-1), errors.InvalidInput, "limit -1 is not a whole .* from 1 to 1,000,000"),
     "purge-what-runs": (
         lambda q: q.purge("unack"),
         errors.InvalidInput,
@@ -235,14 +235,14 @@ QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
     "prefix": ({"prefix": ""}, errors.InvalidName, "a prefix must not be empty"),
     "lease": ({"lease": 0}, errors.InvalidTime, "lease 0 is not between 0.001 and 86400 seconds"),
     "lease-nan": ({"lease": math.nan}, errors.InvalidTime, "lease nan is not"),
-    "retries": ({"max_retries": -1}, errors.InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
+    "retries": ({"max_retries": -1}, errors.InvalidInput, "max_retries -1 is not a whole number from 0 to 1,000,000"),
     "backoff": ({"backoff": 5}, errors.InvalidInput, "backoff 5 is not callable: use one from"),
     "backoff without arguments": (
         {"backoff": lambda: 5},
         errors.InvalidInput,
         "cannot be called with only the attempt",
     ),
-    "shards-none": ({"shards": 0}, errors.InvalidInput, "shards 0 is not a number from 1 to 1024"),
+    "shards-none": ({"shards": 0}, errors.InvalidInput, "shards 0 is not a number from 1 to 1,024"),
     "shards-many": ({"shards": 1025}, errors.InvalidInput, "shards 1025 is not"),
     "shards-true": ({"shards": True}, errors.InvalidInput, "shards True is not"),
     "max-payload": ({"max_payload": 0}, errors.InvalidInput, "max_payload 0 is not a whole number of bytes, 1 or more"),

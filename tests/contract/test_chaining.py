@@ -164,7 +164,7 @@ def test_follow_ups_with_too_many_bytes_are_refused(queue: Queue, take: Take, mo
     monkeypatch.setattr(encode, "MAX_THEN_BYTES", 1000)
     queue.send("x", id="a")
     message = take()
-    with pytest.raises(InvalidInput, match="more than 1000 bytes"):
+    with pytest.raises(InvalidInput, match="more than 1,000 bytes"):
         message.ack(then=[Outgoing(b"x" * 500), Outgoing(b"x" * 500)])
     message.ack(then=[Outgoing(b"x" * 500)])
 

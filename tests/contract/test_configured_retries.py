@@ -155,13 +155,13 @@ def test_configuration_returns_retries_and_backoff(make: Make, operator: Queue):
 def test_setting_that_cannot_be_stored_is_refused_and_changes_nothing(operator: Queue, subtests: pytest.Subtests):
     operator.configure(max_retries=3)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"max_retries": -1}, "max_retries -1 is not a whole number from 0 to 1000000"),
+        ({"max_retries": -1}, "max_retries -1 is not a whole number from 0 to 1,000,000"),
         ({"max_retries": 1.5}, "max_retries 1.5 is not"),
         ({"max_retries": True}, "max_retries True is not"),
         ({"backoff": lambda attempt: attempt}, r"cannot be stored: use one from delayq.backoff .* Queue\(backoff=…\)"),
         ({"backoff": 5}, "backoff 5 cannot be stored"),
         ({"backoff": "soon"}, "unknown backoff 'soon'; write it as \"fixed:10s\""),
-        ({"backoff": backoff.sequence([1] * 1000)}, "longer than 1000 characters: give fewer waits"),
+        ({"backoff": backoff.sequence([1] * 1000)}, "longer than 1,000 characters: give fewer waits"),
     ]
     for given, why in wrong:
         with subtests.test(given=given):

@@ -389,7 +389,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda queue: queue.send_group([1], THEN), "1 is not an Outgoing: give send_group a list"),
     (lambda queue: queue.send_group([], [THEN]), "is not an Outgoing: give send_group"),
     (lambda queue: queue.send_group(members(1001), THEN), "the group has more than 1,000 members"),
-    (lambda queue: queue.send_group([Outgoing(b"x" * 2**20)] * 4, THEN), "take more than 4194304 bytes"),
+    (lambda queue: queue.send_group([Outgoing(b"x" * 2**20)] * 4, THEN), "take more than 4,194,304 bytes"),
     (lambda queue: queue.send_group([Outgoing(1, id="a")] * 2), "message id 'a' is twice in the group"),
     (lambda queue: queue.send_group([Outgoing(1, id="a", unique_for=9)]), "unique_for=9 is not allowed in a group"),
     (lambda queue: queue.send_group([], Outgoing(1, id="a", on_conflict="replace")), "its ids must be new"),

@@ -256,5 +256,5 @@ def test_queue_with_shards_refuses_the_limit(make: Make):
 
 @pytest.mark.parametrize("value", [0, -1, 10_000_001, 1.5, True, "5"])
 def test_bad_limit_is_refused_with_its_value(queue: Queue, value: Any):
-    with pytest.raises(InvalidInput, match=f"max_length {value!r} is not a whole number from 1 to 10000000"):
+    with pytest.raises(InvalidInput, match=f"max_length {value!r} is not a whole number from 1 to 10,000,000"):
         queue.configure(max_length=value)

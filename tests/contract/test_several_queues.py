@@ -276,7 +276,7 @@ UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda high, _low: [high, high], "Queue high> is given twice: give it once, with a weight"),
     (
         lambda high, low: {high: 0, low: 1},
-        "the weight of <(?:aio.)?Queue high> is 0: give a whole number from 1 to 1000",
+        "the weight of <(?:aio.)?Queue high> is 0: give a whole number from 1 to 1,000",
     ),
     (lambda high, low: {high: 1, low: 1001}, "the weight of <(?:aio.)?Queue low> is 1001: give a whole number"),
     (lambda high, low: {high: 1, low: True}, "the weight of <(?:aio.)?Queue low> is True: give a whole number"),

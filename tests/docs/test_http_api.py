@@ -35,5 +35,5 @@ def test_requests_on_the_page_get_the_answers_that_it_shows(
             done = subprocess.run(
                 ["sh", "-ec", command], cwd=tmp_path, env=known, capture_output=True, text=True, timeout=60, check=True
             )
-            assert answer.language == ""
+            assert answer.language == "json"
             assert without_variables(done.stdout) == without_variables(answer.text), command

@@ -19,7 +19,7 @@ from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_vari
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
-SHOWN = {"", "dockerfile", "sh", "text", "toml", "{toctree}", "{eval-rst}"}  # as pictures and the site's parts
+SHOWN = {"", "acl", "dockerfile", "json", "promql", "py", "sh", "text", "toml", "{toctree}", "{eval-rst}"}  # not run
 SECONDS = 800  # some blocks are Spark programs
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
 ELSEWHERE = {ROOT / "docs" / "django.md"}  # its code is that of an example: see tests/django/test_example.py

@@ -216,3 +216,10 @@ def test_page_that_only_the_site_completes_says_how_to_build_it():
     pages = [each for each in (ROOT / "docs").rglob("*.md") if "{eval-rst}" in each.read_text() or each.stem == "cli"]
     assert len(pages) >= 5
     assert [each.name for each in pages if f"\n\n{shown[1]}\n" not in each.read_text()] == []
+
+
+def test_search_leads_to_pages_that_exist():
+    words = (ROOT / "docs" / "site" / "scorer.js").read_text().partition("MEANT = {")[2].partition("};")[0]
+    named = set(re.findall(r': "([^"]+)"', words))
+    assert len(named) >= 10
+    assert {page for page in named if not (ROOT / "docs" / f"{page}.md").exists()} == set()

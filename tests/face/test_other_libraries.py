@@ -166,6 +166,8 @@ def test_function_as_a_payload_is_refused_with_what_to_do(queue: Queue):
 
     with pytest.raises(PayloadNotSerializable, match=r"welcome is a function: register it with @queue\.task"):
         queue.send(welcome)
+    with pytest.raises(PayloadNotSerializable, match=r"this is a Task: call its send with its arguments"):
+        queue.send(queue.task(welcome))
 
 
 def test_other_unknown_names_are_refused_as_by_python(queue: Queue):

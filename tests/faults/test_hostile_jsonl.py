@@ -107,7 +107,7 @@ def test_last_of_two_equal_names_wins_as_in_every_json_reader() -> None:
 def test_payload_at_the_limit_is_sent_and_one_byte_more_is_not() -> None:
     limit = CORE.settings.max_payload - 2  # for the quotes
     assert send(b'{"payload": "' + b"x" * limit + b'"}') == ["x" * limit]
-    with pytest.raises(InvalidInput, match="takes 1048577 bytes"):
+    with pytest.raises(InvalidInput, match="takes 1,048,577 bytes"):
         send(b'{"payload": "' + b"x" * (limit + 1) + b'"}')
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 
 from tests.harness.tree import ROOT, pyproject
 from tools.release import NotReady, check, main, notes, prepare
+from tools.site import assemble
 
 DAY = dt.date(2026, 12, 24)
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -114,6 +117,23 @@ def test_only_the_step_that_publishes_may_publish():
     assert jobs["pypi"]["environment"]["name"] == "pypi"
     assert "run" not in str(jobs["pypi"]["steps"])  # nothing of the checkout runs beside the right to publish
     assert set(jobs["pypi"]["needs"]) == {"build", "check"}
+
+
+def test_site_has_a_folder_for_each_minor_version_and_leads_to_the_newest(tmp_path: Path):
+    built, releases = tmp_path / "built", tmp_path / "releases"
+    built.mkdir()
+    releases.mkdir()
+    assert assemble(tmp_path / "first", built, releases) == ["dev"]
+    for version in ("0.9.1", "0.10.0", "0.9.2", "0.9.0"):
+        (built / "index.html").write_text(version)
+        with tarfile.open(releases / f"site-{version}.tar.gz", "w:gz") as archive:
+            archive.add(built, ".")
+    (built / "index.html").write_text("main")
+    pages = tmp_path / "pages"
+    assert assemble(pages, built, releases) == ["0.10", "0.9", "dev"]
+    assert [(pages / each / "index.html").read_text() for each in ("0.10", "0.9", "dev")] == ["0.10.0", "0.9.2", "main"]
+    assert json.loads((pages / "versions.json").read_text()) == ["0.10", "0.9", "dev"]
+    assert "url=0.10/" in (pages / "index.html").read_text()
 
 
 def test_classifiers_name_the_pythons_of_ci():

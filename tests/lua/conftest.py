@@ -36,7 +36,7 @@ def queue(any_server: RedisServer, connected: dict[RedisServer, RawQueue]) -> Ra
 
 def _send_again(queue: RawQueue, receipt: str) -> None:
     queue.ack([("a", receipt)])
-    queue.now = NOW + 0.252  # receipts tell hand-outs apart that are two microseconds apart
+    queue.now = NOW + 0.252  # receipts tell deliveries apart that are two microseconds apart
     queue.send([("a", "+0", b"{}")])
 
 

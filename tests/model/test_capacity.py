@@ -65,11 +65,11 @@ def test_random_payloads_take_more_room_in_a_lake_than_text():
     [
         ({"messages": 0}, "0 messages is not between 1 and"),
         ({"messages": 10**13}, "messages is not between 1 and"),
-        ({"shape": Shape(2**21)}, "a payload of 2097152 bytes is not between 0 and 1048576"),
+        ({"shape": Shape(2**21)}, "a payload of 2,097,152 bytes is not between 0 and 1,048,576"),
         ({"shape": Shape(1, id=300)}, "an id of 300 bytes is not between 1 and 256"),
         ({"spread": 0.0}, "a spread of 0 s is not between 1 s and"),
         ({"horizon": 0.5}, "a horizon of 0.5 s is not between 1 s and"),
-        ({"server_memory": 1000}, "1000 bytes is too little memory for a server"),
+        ({"server_memory": 1000}, "1,000 bytes is too little memory for a server"),
         ({"rate": 31.0}, "a peak of 31/s is below the mean of 31.71/s, at which 1,000,000,000"),
     ],
 )

@@ -66,7 +66,7 @@ def test_invalid_rate_is_refused_with_the_remedy(rate: Any):
 @pytest.mark.parametrize("count", [0, -1, 1_000_001, True, 1.0, "5", b"5"], ids=repr)
 @pytest.mark.parametrize("what", ["concurrency", "concurrency_per_key"])
 def test_invalid_number_of_messages_is_refused(what: str, count: Any):
-    with pytest.raises(InvalidInput, match=f"{what} {count!r} is not a whole number from 1 to 1000000; use None"):
+    with pytest.raises(InvalidInput, match=f"{what} {count!r} is not a whole number from 1 to 1,000,000; use None"):
         changes(**{what: count})
 
 
@@ -121,5 +121,5 @@ def test_number_of_dead_letters_is_stored_and_read():
     assert configured([*[None] * 7, b"10000"]) == Configuration(max_dead=10_000)
     bad: list[Any] = [0, -1, 1.5, True, "9", 1_000_001]
     for most in bad:
-        with pytest.raises(InvalidInput, match=f"max_dead {most!r} is not a whole number from 1 to 1000000"):
+        with pytest.raises(InvalidInput, match=f"max_dead {most!r} is not a whole number from 1 to 1,000,000"):
             changes(max_dead=most)

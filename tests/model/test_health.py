@@ -45,9 +45,9 @@ ALL_WELL: dict[str, tuple[Any, ...]] = {
     "an empty queue without a consumer": (counted(),),
     "messages that are due for a moment": (counted(**due(5)), None, [consumer()]),
     "one of two consumers is gone": (counted(**due(1)), None, [consumer(60_000), consumer(30_000)]),
-    "hand-outs a second late": (counted(lateness={1024: 99}), counted(AT - 60_000), [consumer()]),
-    "one hand-out of many very late": (counted(lateness={8: 99, 8192: 1}), counted(AT - 60_000), [consumer()]),
-    "hand-outs that were late long ago": (counted(lateness={8192: 5}), counted(AT - 60_000, lateness={8192: 5})),
+    "deliveries a second late": (counted(lateness={1024: 99}), counted(AT - 60_000), [consumer()]),
+    "one delivery of many very late": (counted(lateness={8: 99, 8192: 1}), counted(AT - 60_000), [consumer()]),
+    "deliveries that were late long ago": (counted(lateness={8192: 5}), counted(AT - 60_000, lateness={8192: 5})),
     "messages that died long ago": (counted(sent=3, dead=3, died=3), counted(AT - 60_000, died=3)),
 }
 
@@ -84,7 +84,7 @@ def test_paused_queue_is_only_paused():
 
 def test_late_deliveries_are_reported():
     stats = counted(lateness={8: 98, 4096: 2})
-    text = "At least 1 % of the hand-outs in the last 1m were more than 2s late."
+    text = "At least 1 % of the deliveries in the last 1m were more than 2s late."
     assert texts_by_code(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
 
 

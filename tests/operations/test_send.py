@@ -273,7 +273,7 @@ def test_duplicates_are_reported_after_all_others_are_sent():
             "unknown on_conflict 'drop'; expected one of ignore, replace, error",
         ),
         (Outgoing(1, delay=1, at=dt.datetime.now(dt.UTC)), InvalidTime, "were given: give one of them"),
-        (Outgoing(1, max_retries=-1), InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
+        (Outgoing(1, max_retries=-1), InvalidInput, "max_retries -1 is not a whole number from 0 to 1,000,000"),
         (Outgoing(1, max_retries=True), InvalidInput, "max_retries True is not"),
         (Outgoing(1, expires_in=0), InvalidTime, "expires_in=0 ends before the message is due: give a longer time"),
         (Outgoing(1, delay=5, expires_in=5), InvalidTime, "expires_in=5 ends before"),
@@ -291,7 +291,7 @@ def test_one_invalid_message_prevents_all_from_being_sent(message: Any, error: t
 
 @pytest.mark.parametrize("replicas", [-1, 1.5, True, "1"])
 def test_invalid_number_of_replicas_is_refused(replicas: Any):
-    with pytest.raises(InvalidInput, match=r"wait_replicas .* is not a whole number from 0 to 1000"):
+    with pytest.raises(InvalidInput, match=r"wait_replicas .* is not a whole number from 0 to 1,000"):
         send([Outgoing(1)], wait_replicas=replicas)
 
 

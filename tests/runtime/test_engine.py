@@ -159,7 +159,7 @@ def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis, monkey
         seen.append(message.attempt)
         now[0] += 40_000
         message.held_until -= 40
-        renewed = now[0] + 60_000.001  # the microsecond of the hand-out is odd: a consumer's
+        renewed = now[0] + 60_000.001  # the microsecond of the delivery is odd: a consumer's
         assert eventually(lambda: any_client.zscore("delayq:{long}:unack", message.id) == renewed)
         now[0] += 40_000  # when the first lease has ended
 

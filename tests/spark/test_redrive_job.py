@@ -91,7 +91,7 @@ def test_function_edits_each_dead_letter_before_its_redrive(spark: SparkSession,
     assert sorted(reason.partition(":")[0] for reason in report.reasons) == [
         "KeyError",
         "ValueError",
-        "the payload takes 2000000 bytes",
+        "the payload takes 2,000,000 bytes",
     ]
     assert pending(queue) == {
         "json": {"to": "a", "fixed": True},

@@ -202,7 +202,7 @@ def test_unsendable_rows_are_rejected_with_their_reasons(
     assert rejects["b"] == "payload is null"
     assert rejects["c"] == "delay is null"
     assert "-1.0 is not 0 or more seconds" in rejects["d"]
-    assert "2000002 bytes" in rejects["e"]
+    assert "2,000,002 bytes" in rejects["e"]
     assert "max_retries -1" in rejects["f"]
     assert "300 bytes long" in rejects["g" * 300]
 
@@ -334,7 +334,7 @@ def test_new_queue_gets_the_shards_and_a_row_the_size_of_the_options(redis_serve
     rows = pa.record_batch({"id": ["a"], "payload": ["x" * 2_000_000], "delay": pa.array([60], pa.int32())})
     kinds = StructType().add("id", "string").add("payload", "string").add("delay", "integer")
     options = {"url": redis_server.url, "queue": "jobs", "shards": "3"}
-    with pytest.raises(RowRefused, match="2000002 bytes"):
+    with pytest.raises(RowRefused, match="2,000,002 bytes"):
         Sink(options, kinds).write(iter([rows]))
     Sink(options | {"maxPayload": "3000000"}, kinds).write(iter([rows]))
     with Queue("jobs", url=redis_server.url, shards=3) as queue:

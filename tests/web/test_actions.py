@@ -142,7 +142,7 @@ def test_warning_of_running_messages_is_not_for_dead_letters(enter: Enter, queue
     queue.receive(1)[0].reject("no")
     client = enter()
     asked = words(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m"], state="dead").text)
-    assert "Delete 1 message 1 message selected. They are deleted for good." in asked
+    assert "Delete 1 message 1 message selected. They are deleted permanently." in asked
     assert "Running messages finish" not in asked
 
 

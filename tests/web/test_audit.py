@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "an invalid setting": (
         "/configure",
         {"act": "apply", "rate": "fast"},
-        {"action": "configure", "outcome": "refused: rate 'fast' is not 1 to 100000 messages"},
+        {"action": "configure", "outcome": "refused: rate 'fast' is not 1 to 100,000 messages"},
     ),
 }
 
@@ -145,7 +145,7 @@ def test_too_large_form_is_audited_once(client: Client, lines: list[Any]):
     assert client.post(f"{EMAILS}/pause", content="&a=" * 1001, headers=headers).status_code == 400
     assert client.post(f"{EMAILS}/pause", content=b"x" * (5 << 20), headers=headers).status_code == 413
     assert [line["outcome"] for line in lines] == [
-        "refused: The form has more than 1000 fields.",
+        "refused: The form has more than 1,000 fields.",
         "refused: The request is larger than 4,194,304 bytes.",
     ]
 

@@ -204,7 +204,7 @@ def test_selected_records_are_deleted(enter: Enter, topic: Topic):
     chosen = keys(client.get(TOPIC).text)[1:3]
     asked = words(send(client, f"{TOPIC}/delete/confirm", ids=chosen).text)
     assert (
-        f"Delete 2 records of topic orders They are deleted for good, for all groups, acked or not. {at(3)} {at(2)}"
+        f"Delete 2 records of topic orders They are deleted permanently, for all groups, acked or not. {at(3)} {at(2)}"
         in asked
     )
     topic.delete([record for record in topic.range() if record.id == at(2)])

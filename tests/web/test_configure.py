@@ -112,12 +112,12 @@ def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Qu
     ("name", "value", "expected"),
     [
         ("rate", "100", "has no unit of time"),
-        ("concurrency", "many", "'many' is not a whole number from 1 to 1000000"),
-        ("concurrency_per_key", "0", "is not a whole number from 1 to 1000000"),
-        ("max_retries", "2000000", "is not a whole number from 0 to 1000000"),
+        ("concurrency", "many", "'many' is not a whole number from 1 to 1,000,000"),
+        ("concurrency_per_key", "0", "is not a whole number from 1 to 1,000,000"),
+        ("max_retries", "2000000", "is not a whole number from 0 to 1,000,000"),
         ("backoff", "often", "'often'"),
         ("max_dead", "-1", "is not a whole number"),
-        ("events", "0", "a whole number from 1 to 10000000"),
+        ("events", "0", "a whole number from 1 to 10,000,000"),
     ],
 )
 def test_invalid_setting_comes_back_with_the_reason(client: Client, queue: Queue, name: str, value: str, expected: str):

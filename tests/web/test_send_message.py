@@ -98,7 +98,7 @@ def test_existing_id_is_kept_or_replaced(client: Client, queue: Queue, on_confli
 
 REFUSED = {
     "invalid JSON": ({"payload": '{"a": 1,\n "b": x}'}, "payload", "line 2, column 7"),
-    "too large": ({"payload": '"' + "x" * 2**20 + '"'}, "payload", "at most 1048576 are allowed"),
+    "too large": ({"payload": '"' + "x" * 2**20 + '"'}, "payload", "at most 1,048,576 are allowed"),
     "unknown payload type": ({"kind": "xml"}, "", ""),
     "invalid due time": ({"when": "soon"}, "when", "'soon' is not a duration, such as"),
     "invalid header": ({"headers": "a=1\ntenant"}, "headers", "line 2 of the headers is 'tenant'"),

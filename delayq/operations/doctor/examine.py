@@ -159,6 +159,6 @@ def _meta_trouble(meta: dict[str, str] | ServerError) -> Finding | None:
         text = f"the queue's data has format {form!r}, but this delayq reads only 1 to {QUEUE_FORMAT}"
         return Finding("meta", None, text, "use the version of delayq that wrote it")
     if not (shards.isdecimal() and 1 <= int(shards) <= MAX_SHARDS):
-        text = f"the queue's recorded number of shards is {shards!r}, not a number from 1 to {MAX_SHARDS}"
+        text = f"the queue's recorded number of shards is {shards!r}, not a number from 1 to {MAX_SHARDS:,}"
         return Finding("meta", None, text, "set the field `shards` of its key `meta` to the number it was made with")
     return None

@@ -77,7 +77,7 @@ class TopicContext(RecordedContext[TopicCommands]):
         clock: Callable[[], float | str] = str,
     ) -> None:
         if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
-            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS:,}")
         super().__init__(shards)
         self.name = name
         self.settings = settings

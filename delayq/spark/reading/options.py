@@ -76,7 +76,7 @@ def whole(options: Mapping[str, str], name: str, most: int) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) or not 1 <= int(text) <= most:
-        raise InvalidInput(f"{called(options, name)} is {text!r}: give a whole number from 1 to {most}")
+        raise InvalidInput(f"{called(options, name)} is {text!r}: give a whole number from 1 to {most:,}")
     return int(text)
 
 

@@ -285,7 +285,7 @@ async def publish_record(request: Request, query: CreateQuery, body: NewRecord) 
 
 
 async def delete_records(request: Request, body: Keys) -> Deleted:
-    """Delete records for good, for all groups, acked or not."""
+    """Permanently delete records, for all groups, acked or not."""
     topic = await path_params.topic_of(request)
     with field("keys"):
         places = [*dict.fromkeys(map(place_of, body.keys))]

@@ -24,7 +24,7 @@ def contents() -> Mapping[str, bytes]:
 
 
 async def static(request: Request) -> Response:
-    """Answer with a file; browsers keep it for good if its URL has the digest of its content."""
+    """Answer with a file; browsers keep it indefinitely if its URL has the digest of its content."""
     name = request.path_params["file"]
     if name not in contents():
         raise HTTPException(404)

@@ -71,7 +71,7 @@ class Model(Groups, Records):
     unfetched: list[list[Claimed]] = field(default_factory=list)  # claims that a client could not fetch
     deliveries: int = 0
     hand_outs: list[int] = field(default_factory=list)  # microseconds: the deliveries that count against the rate
-    of_shard: Counter[int] = field(default_factory=Counter)  # hand-outs
+    of_shard: Counter[int] = field(default_factory=Counter)  # deliveries
     first_shard: int = 0  # of the last claim
     watched: dict[int, Watched] = field(default_factory=lambda: defaultdict(Watched))
     replaced: dict[int, int] = field(default_factory=dict)  # replaced delivery -> end of its lease, us

@@ -97,7 +97,7 @@ class Lives:
         self.counts["started"] += 1
         life = self._life_of(message)
         if life is None and self._was_replaced_at_hand_out(message):
-            self.counts["replaced at the hand-out"] += 1
+            self.counts["replaced at the delivery"] += 1
             return
         if life is None:
             self._tell(f"unexpected: {message!r} was handed to nobody, or is another message")

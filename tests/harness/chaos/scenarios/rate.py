@@ -50,7 +50,7 @@ def measure(world: World, rate: str) -> Verdict:
     moments = [each for each in handed_out(world, name) if each <= ended_us]
     shortest = min(after - before for before, after in zip(moments, moments[most:], strict=False))
     if shortest < period_ms * 1000:
-        raise Broken(f"{rate}: {most + 1} hand-outs within {shortest / 1000} ms; {verdict}")
+        raise Broken(f"{rate}: {most + 1} deliveries within {shortest / 1000} ms; {verdict}")
     gone = sum(each < moments[0] + seconds * 1_000_000 for each in moments)
     pauses = sorted((after - before for before, after in pairwise(moments)), reverse=True)
     world.figures[rate] = f"{gone:,} of {allowed:,} in {seconds} s ({gone / allowed:.1%})"
