@@ -9,8 +9,8 @@ class Migration(migrations.Migration):
     """Creates the table."""
 
     initial = True
-    dependencies: ClassVar = []
-    operations: ClassVar = [
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+    operations: ClassVar[list[object]] = [
         migrations.CreateModel(
             name="OutboxRow",
             fields=[
