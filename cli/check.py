@@ -39,7 +39,7 @@ from .targets import load_queue
 def check(ctx: click.Context, server: ServerOptions, targets: Sequence[str], as_json: bool) -> int:
     """Hold all waiting messages and dead letters of each TARGET against its code, and count those that would fail.
 
-    TARGET is MODULE:QUEUE, as for delayq consume. --url is for queues that name no server of their own.
+    TARGET is MODULE:QUEUE, as for delayq consume. A queue that names its own server refuses --url.
 
     A message would fail if its task or schedule has no function here, or if its payload does not match the function's
     annotations. Nothing is changed, no handler runs, and no value of a payload is shown. Dead letters count because
@@ -50,7 +50,8 @@ def check(ctx: click.Context, server: ServerOptions, targets: Sequence[str], as_
         raise click.UsageError("leave out --prefix: a queue in a module has the prefix of its Queue(…)")
     if server.url:
         os.environ["DELAYQ_URL"] = server.url  # for queues in modules
-    queues = list(map(load_queue, dict.fromkeys(targets)))
+    typed_url = server.url if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE else None
+    queues = [load_queue(target, typed_url) for target in dict.fromkeys(targets)]
     return max([_check(queue, as_json) for queue in queues])
 
 

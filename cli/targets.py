@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from delayq.aio import Queue as AsyncQueue
+from delayq.model.server_url import redact
 from delayq.model.validation import MAX_WEIGHT
 from delayq.queue import Queue
 
@@ -51,11 +52,15 @@ def _parted(target: str) -> tuple[str, int | None]:
     return name, weight
 
 
-def load_queue(target: str) -> Queue | AsyncQueue:
+def load_queue(target: str, url: str | None = None) -> Queue | AsyncQueue:
     """Return the queue that ``module:queue`` names, imported as ``python -m`` would import it here.
 
+    Args:
+        url: of --url.
+
     Raises:
-        click.UsageError: there is no such module or attribute, it is not a queue, or has no handler.
+        click.UsageError: there is no such module or attribute, it is not a queue, it has no handler, or names another
+            server than `url`.
     """
     module_name, path = split(target)
     module = _import(module_name)
@@ -65,6 +70,11 @@ def load_queue(target: str) -> Queue | AsyncQueue:
         raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
     if not queue.handlers:
         raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
+    if url is not None and queue.server not in {None, redact(url)}:
+        raise click.UsageError(
+            f"--url is {redact(url)}, but {target} names its own server, {queue.server}: leave out --url, or leave "
+            "url= and redis= out of its Queue(…), which then uses --url or DELAYQ_URL"
+        )
     return queue
 
 

@@ -46,6 +46,7 @@ from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.result import TaskResult, missing
 from delayq.model.sample import Sample
 from delayq.model.server_guard import labelled
+from delayq.model.server_url import redact
 from delayq.model.task import RetryFor, TaskDefinition
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms, milliseconds
@@ -157,6 +158,7 @@ class Queue:
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.middleware = Middleware.of(middleware)
+        self._server = redact(url) if url is not None else None if redis is None else "a client of redis-py"
         self._store = message_store(self._context, horizon, lake)
         label = labelled(f"queue {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
@@ -165,6 +167,11 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
+
+    @property
+    def server(self) -> str | None:
+        """The server that `url` or `redis` names, without secrets; None if it is that of DELAYQ_URL or embedded."""
+        return self._server
 
     @made_once
     def dead(self) -> DeadLetters:

@@ -144,6 +144,8 @@ class Sentry:
                 mechanism={"type": "delayq", "handled": False},
             )
             self._capture(scope, event, hint)
+        if isinstance(message, Delivery) and message.settled:  # by the handler, before it raised the error
+            return _status(message)
         return "error" if is_dead else ""
 
     def _died(self, info: MessageInfo) -> None:
@@ -300,7 +302,7 @@ def _is_handed_back(error: BaseException) -> bool:
 
 
 def _status(message: Delivery[Any] | Record) -> str:
-    """Return the status of an occurrence whose handler raised no error; "" if it has nacked it, to be retried."""
-    if not isinstance(message, Delivery) or not message.failed:
+    """Return the status of an occurrence as its handler left it; "" if another delivery of it follows."""
+    if not isinstance(message, Delivery) or not (message.failed or message.released):
         return "ok"
     return "" if message.death is None else "error"

@@ -6,7 +6,7 @@ uvicorn fastapi_app:app                         the routes, and for development 
 CONSUMER=apart uvicorn fastapi_app:app          in production: the routes alone,
 delayq consume fastapi_app:travel               and consumers apart, so that both are restarted and scaled by themselves
 
-curl -d '{"email": "ann@example.org"}' -H 'Content-Type: application/json' localhost:8000/users
+curl -d '{"number": 7, "email": "ann@example.org"}' -H 'Content-Type: application/json' localhost:8000/users
 curl localhost:8000/fares/Rome
 """
 
@@ -29,6 +29,7 @@ FARES = {"Paris": 79, "Rome": 129}
 
 
 class User(BaseModel):
+    number: int
     email: str
 
 
@@ -68,7 +69,8 @@ async def unavailable(_: Request, error: ServerError) -> JSONResponse:
 
 @app.post("/users", status_code=202)
 async def sign_up(user: User, to: Annotated[Queue, Depends(queue)]) -> dict[str, str]:
-    sent = await to.send(user, id=f"welcome-{user.email}")  # one mail if the client tries again while it waits
+    # One mail if the client tries again while it waits. Ids are shown, in logs too: they are no place for an address.
+    sent = await to.send(user, id=f"welcome-{user.number}")
     return {"id": sent.id}
 
 

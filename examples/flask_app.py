@@ -5,7 +5,7 @@ cd examples
 flask --app flask_app run                   the routes
 delayq consume flask_app:mails              handles the messages; in production, gunicorn flask_app:app beside it
 
-curl -d '{"email": "ann@example.org"}' -H 'Content-Type: application/json' localhost:5000/users
+curl -d '{"number": 7, "email": "ann@example.org"}' -H 'Content-Type: application/json' localhost:5000/users
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def deliver(message: Message[dict[str, Any]]) -> None:
 
 @app.post("/users")
 def sign_up() -> ResponseReturnValue:
-    email = request.get_json()["email"]
-    sent = mails.send({"to": email}, id=f"welcome-{email}")  # stored once, however often the client tries again
+    user = request.get_json()
+    # Stored once, however often the client tries again. Ids are shown, in logs too: they are no place for an address.
+    sent = mails.send({"to": user["email"]}, id=f"welcome-{user['number']}")
     return {"id": sent.id}, 202
 
 

@@ -40,6 +40,9 @@ from .topic import Subscription, consume_topic, topic_options
 
 log = structlog.get_logger("delayq")
 
+URL_TYPED = "DELAYQ_URL_TYPED"
+"""In a child's environment: DELAYQ_URL is what the command line says, which no queue may ignore."""
+
 
 @command(
     """
@@ -156,8 +159,8 @@ def consume(
 
     A second Ctrl-C abandons running messages: they are redelivered when their leases end, and the exit code is 1.
 
-    TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. The
-    module's URL takes precedence over --url. With --exec, TARGET is the name of a queue.
+    TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. A queue that
+    names its own server refuses --url, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
 
     Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in
     = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their
@@ -185,6 +188,8 @@ def consume(
     weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
     _check(ctx, program, subscription)
     recycling = Recycling.of(recycle_after, recycle_memory)
+    if os.environ.pop(URL_TYPED, ""):  # what handlers start must not read it
+        ctx.set_parameter_source("url", ParameterSource.COMMANDLINE)
     if server.url:
         os.environ["DELAYQ_URL"] = (
             server.url
@@ -213,7 +218,8 @@ def consume(
         with monitor.serving(lambda: MonitoredTargets(topics=[server.topic(subscription.topic, subscription.ledger)])):
             return int(consume_topic(server, subscription, targets[0], options, limits, monitor.watch) > 0)
     programs = ProgramHandler(program, timeout, exec_with_url) if program else None
-    queue_of = partial(_named, server, lease) if programs else load_queue
+    typed_url = server.url if _is_typed(ctx, "url") else None
+    queue_of = partial(_named, server, lease) if programs else partial(load_queue, url=typed_url)
     queues = {queue_of(name): weight for name, weight in weights.items()}
     for queue in queues if events else ():
         queue.wish(events=True)
@@ -299,6 +305,8 @@ def _alone(ctx: click.Context) -> list[str]:
 
     Options that variables set are not in it: the process reads these, too.
     """
+    if _is_typed(ctx, "url"):
+        os.environ[URL_TYPED] = "1"
     words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder must not hide Python's
     is_monitored = ctx.params["processes"] > 1 or _renews_itself(ctx)
     left_out = {"processes", "reload", "url", *(MONITORED if is_monitored else ())}

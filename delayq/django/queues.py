@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,17 +21,7 @@ from delayq.django.results import LEASE
 from delayq.django.runs import Runs
 
 _made: dict[tuple[str, str, Options], Queue] = {}
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """Make a lock of a forked process's own: a thread that it does not have may hold its parent's."""
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_renew_lock)  # the queues stay, with their middleware: they bear a fork
+_lock = threading.Lock()  # a forked process gets a lock of its own; the queues stay, with their middleware
 
 
 def queue_of(alias: str, name: str, options: Options) -> Queue:

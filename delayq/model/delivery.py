@@ -188,6 +188,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         held_until: until when the lease is certain to hold, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
         failed: True once it was nacked or rejected through this object.
+        released: True once it was released through this object.
         concurrency_key: the key whose limit it shares with other messages; None if it has no such limit.
         is_replaced: True once the message is known to have been replaced, in a queue with limits. This delivery keeps
             its concurrency slot until its handler ends.
@@ -215,6 +216,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     held_until: float = 0.0
     settled: bool = False
     failed: bool = False
+    released: bool = False
     concurrency_key: str | None = None
     is_replaced: bool = False
     death: Death | None = None

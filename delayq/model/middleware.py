@@ -13,7 +13,7 @@ from delayq.log import is_interrupt, log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
 from delayq.model.message_info import MessageInfo
 from delayq.model.other_libraries import OF_MIDDLEWARE, answers_attributes
-from delayq.model.outcome import called, check_takes, is_coroutine_function
+from delayq.model.outcome import called, check_takes, is_coroutine_function, unusable
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class Middleware:
             try:
                 with ExitStack() as stack:
                     _enter(stack, layers, message)
-                    return _not_false((yield))
+                    return _usable((yield))
             except ReturnedFalse:
                 return False
 
@@ -247,7 +247,7 @@ class Middleware:
                 try:
                     with ExitStack() as stack:
                         _enter(stack, layers, message)
-                        return _not_false(await handler(message))
+                        return _usable(await handler(message))
                 except ReturnedFalse:
                     return False
 
@@ -257,7 +257,7 @@ class Middleware:
             try:
                 with ExitStack() as stack:
                     _enter(stack, layers, message)
-                    return _not_false(handler(message))
+                    return _usable(handler(message))
             except ReturnedFalse:
                 return False
 
@@ -269,9 +269,12 @@ def _enter(stack: ExitStack, layers: Iterable[Around[T]], subject: T) -> None:
         stack.enter_context(layer(subject))
 
 
-def _not_false(value: Any) -> Any:
+def _usable(value: Any) -> Any:
+    """Return what a handler returned; raise an error for the layers to see if that makes the delivery a failure."""
     if value is False:
         raise ReturnedFalse("the handler returned False")
+    if (error := unusable(value)) is not None:
+        raise error
     return value
 
 

@@ -171,6 +171,7 @@ STOPPED = Stopped()
 def mark(message: Any, outcome: Outcome) -> None:
     """Note in a delivery that it was settled with this outcome."""
     message.settled = True
+    message.released = isinstance(outcome, Released)
     message.failed = isinstance(outcome, Failed | Dead | Unknown)
 
 
@@ -275,13 +276,20 @@ def called(handler: object) -> tuple[object, object]:
 
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`: DONE for None, which pools need not ask for."""
+    if (error := unusable(value)) is not None:
+        return Failed(error=error_text(error))
     done, returned = (value, value.value) if isinstance(value, Done) else (DONE, value)
-    if would_never_run(returned):
-        who = "handler" if done is DONE else "task"
-        return Failed(error=f"the {who} returned an object of type {type(returned).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
     return AckAndSend(_listed(returned.then)) if isinstance(returned, Ack) else done
+
+
+def unusable(value: object) -> TypeError | None:
+    """Return the error of a handler, or a task (`Done`), that returned work which nobody would do; None for others."""
+    who, returned = ("task", value.value) if isinstance(value, Done) else ("handler", value)
+    if not would_never_run(returned):
+        return None
+    return TypeError(f"the {who} returned an object of type {type(returned).__name__}, which would never run")
 
 
 def would_never_run(returned: object) -> bool:

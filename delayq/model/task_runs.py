@@ -48,7 +48,7 @@ class RunCounter:
     def note(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Count a delivery that was settled with this outcome, or by its handler."""
         name = message.task
-        if name is None or isinstance(outcome, _NOT_RUNS):
+        if name is None or message.released or isinstance(outcome, _NOT_RUNS):
             return
         if not message.failed:
             ended = "acked"

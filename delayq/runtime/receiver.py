@@ -18,6 +18,7 @@ from delayq.operations.upkeep import Upkeep
 from delayq.runtime.receive_wait import ReceiveWait, TopicWait
 from delayq.transport.clients import impatient
 from delayq.transport.executor import Executor
+from delayq.transport.forked_locks import renew_in_child
 
 CLOSE_SECONDS = 1.0
 
@@ -45,6 +46,7 @@ class Receiver(Generic[D]):
         self._running: set[ReceiveWait] = set()  # of calls that have not returned
         self._ended = threading.Condition()
         self._closings = 0
+        renew_in_child(self)
 
     def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
@@ -99,13 +101,17 @@ class Receiver(Generic[D]):
         The calls have a second to return, so that their last commands do not reconnect after the close.
         """
         self._closings += 1
-        for each in tuple(self._running):
+        for each in self._own():
             each.interrupt()
         wait = self._waits.__dict__.pop("wait", None)
         with self._ended:
-            self._ended.wait_for(lambda: self._running <= {wait}, CLOSE_SECONDS)
+            self._ended.wait_for(lambda: self._own() <= {wait}, CLOSE_SECONDS)
         if wait is not None:
             wait.close()
+
+    def _own(self) -> set[ReceiveWait]:
+        """Return the running waits, without those that a forked process has from its parent."""
+        return {each for each in tuple(self._running) if each.process == os.getpid()}
 
     def _wait(self) -> ReceiveWait:
         wait: ReceiveWait | None = getattr(self._waits, "wait", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.executor_base import ExecutorBase, checked
 from delayq.transport.fast_socket import FastSocketPool
+from delayq.transport.forked_locks import renew_in_child
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import check_server, translate
 
@@ -37,8 +37,8 @@ class Executor(ExecutorBase[Client, Cluster]):
     def __init__(self, connect: Callable[[], Client], shared: bool, label: str | None) -> None:
         super().__init__(connect, shared, label)
         self._sockets: FastSocketPool | None = None
-        self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
+        renew_in_child(self)
 
     @property
     def is_open(self) -> bool:
@@ -54,8 +54,6 @@ class Executor(ExecutorBase[Client, Cluster]):
         """
         self._heed_guard()
         if self._client is None:
-            if self._process != os.getpid():  # forked, perhaps while another thread held the lock
-                self._process, self._lock = os.getpid(), threading.RLock()
             with self._lock:
                 if self._client is None:
                     client = self._connect()

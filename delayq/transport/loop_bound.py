@@ -7,19 +7,20 @@ import threading
 
 from delayq.errors import InvalidInput
 
+_entry = threading.Lock()  # two threads may come first at the same time
+
 
 class LoopBound:
     """Belongs to the event loop that uses it first, until it is closed or that loop has closed."""
 
     _loop: asyncio.AbstractEventLoop | None = None
-    _entry = threading.Lock()  # two threads may come first at the same time
 
     def enter(self) -> None:
         """Begin a call: raise InvalidInput if it is in use on another event loop, forget one that has closed."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
-        with self._entry:
+        with _entry:
             if self._loop is not None and self._loop is not loop:
                 if not self._loop.is_closed():
                     raise InvalidInput(

@@ -7,6 +7,7 @@ would then get the reply of the one before.
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 from weakref import WeakSet
 
@@ -47,6 +48,11 @@ class WholePool:
 
 class Pool(WholePool, redis.ConnectionPool):
     """Like redis-py's, but as `WholePool` says."""
+
+    def reset(self) -> None:
+        """Forget all connections, as redis-py asks in a forked process; a thread of the parent may hold the lock."""
+        self._lock = threading.RLock()
+        super().reset()
 
     def make_connection(self) -> Any:
         """Create a connection."""

@@ -24,7 +24,7 @@ SEND = f'{sys.executable} -m delayq.cli send invoices "$(cat)" --id sent'
 OPEN = {
     *("DELAYQ_HOME", "DELAYQ_LOG_LEVEL", "DELAYQ_REQUIRE_URL", "DELAYQ_REDIS_SERVER", "DELAYQ_DASHBOARD_REDACT"),
     *("DELAYQ_ID", "DELAYQ_QUEUE", "DELAYQ_ATTEMPT", "DELAYQ_MAX_RETRIES", "DELAYQ_DUE_AT", "DELAYQ_HEARTBEAT"),
-    "DELAYQ_SUPERVISOR",
+    *("DELAYQ_SUPERVISOR", "DELAYQ_URL_TYPED"),
     *VARIABLES.values(),
 }
 """Variables that hold no secret: a program may have them."""

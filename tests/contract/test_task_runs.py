@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from delayq import Ack, Outgoing, Reject, RetryAfter
+from delayq.model.outcome import DONE
+from delayq.model.task_runs import RunCounter
 from delayq.types import TaskRuns
 from tests.contract.conftest import Drain
 from tests.contract.test_tasks import task
@@ -50,3 +53,12 @@ def test_queue_without_tasks_counts_none(queue: Any, drain: Drain):
     queue.send({"n": 1}, headers={"x": "y"})
     drain(queue, lambda _: None)
     assert (queue.stats().tasks, queue.stats().acked) == ({}, 2)
+
+
+def test_run_that_its_handler_has_released_is_not_counted():
+    counter, message = RunCounter(None), SimpleNamespace(task="ends", released=True, failed=False, death=None)
+    counter.note(message, DONE)  # type: ignore[arg-type]
+    assert counter.counts == {}
+    message.released = False
+    counter.note(message, DONE)  # type: ignore[arg-type]
+    assert counter.counts == {"task:acked:ends": 1}

@@ -353,7 +353,7 @@ def test_task_that_returns_unfinished_work_fails(queue: Queue, drain: Drain):
     task(queue, generate_later, name="add").send()
     drain(queue, None)
     (info,) = queue.peek("retry")
-    assert info.error == "the task returned an object of type generator, which would never run"
+    assert info.error == "TypeError: the task returned an object of type generator, which would never run"
 
 
 def generate_later() -> Any:

@@ -87,7 +87,7 @@ class WebServer:
 
     def sign_up(self, address: str) -> httpx.Response:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(self._socket)), timeout=30) as client:
-            return client.post("http://web/users", json={"address": address})
+            return client.post("http://web/users", json={"number": 7, "address": address})
 
     def answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:  # httpx leaves a socket open that it cannot connect

@@ -231,7 +231,7 @@ def test_every_example_is_run_by_a_test():
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".sh"}}
     by_others = {path for path in there if path.startswith("django_site/")}  # tests/django/test_example.py
-    by_others |= {"fastapi_app.py", "flask_app.py"}  # test_web_applications.py
+    by_others |= {"fastapi_app.py", "flask_app.py", "litestar_app.py"}  # test_web_applications.py
     by_others |= {"deploy/healthcheck.py"}  # test_deploy.py
     assert there - by_others == run
 

@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.same_on_all_servers
 
 EXAMPLES = ROOT / "examples"
-ANN = {"email": "ann@example.org"}
+ANN = {"number": 7, "email": "ann@example.org"}
 
 
 def load(name: str) -> ModuleType:
@@ -76,7 +76,7 @@ def test_fastapi_sends_from_a_route_and_waits_for_a_result(
     module = example("fastapi_app")
     with served_by_uvicorn(module, tmp_path / "s") as client:
         answers = [client.post("/users", json=ANN) for _ in range(2)]
-        assert [(each.status_code, each.json()) for each in answers] == [(202, {"id": "welcome-ann@example.org"})] * 2
+        assert [(each.status_code, each.json()) for each in answers] == [(202, {"id": "welcome-7"})] * 2
         assert client.get("/fares/Rome").json() == {"fare": 129}
         missing = client.get("/fares/Oslo")
         assert (missing.status_code, missing.json()) == (404, {"detail": "no fare to Oslo"})
@@ -113,6 +113,16 @@ def test_dependency_of_fastapi_is_overridden_in_a_test(
         assert queue.stats().inside == 1
 
 
+def test_litestar_sends_from_a_route_and_handles_in_the_same_process(
+    example: Callable[[str], ModuleType], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    with served_by_uvicorn(example("litestar_app"), tmp_path / "s") as client:
+        answers = [client.post("/users", json=ANN) for _ in range(2)]
+        assert [(each.status_code, each.json()) for each in answers] == [(202, {"id": "welcome-7"})] * 2
+        assert client.post("/users", json={"number": "x"}).status_code == 400
+        assert eventually(lambda: "mail to ann@example.org\n" in capfd.readouterr().out)
+
+
 def test_flask_sends_from_a_view_and_handles_in_its_context(
     example: Callable[[str], ModuleType], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
@@ -124,7 +134,7 @@ def test_flask_sends_from_a_view_and_handles_in_its_context(
     try:
         with requests_to(socket) as client:
             answer = client.post("/users", json=ANN)
-            assert (answer.status_code, answer.json()) == (202, {"id": "welcome-ann@example.org"})
+            assert (answer.status_code, answer.json()) == (202, {"id": "welcome-7"})
             assert client.post("/users", content=b"not JSON").status_code == 415
     finally:
         server.shutdown()
@@ -135,14 +145,14 @@ def test_flask_sends_from_a_view_and_handles_in_its_context(
     assert capfd.readouterr().out == "mail to ann@example.org from shop@example.org\n"
 
 
-@pytest.mark.parametrize("name", ["fastapi_app", "flask_app"])
+@pytest.mark.parametrize("name", ["fastapi_app", "litestar_app", "flask_app"])
 def test_outage_is_answered_with_503(
     name: str, example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DELAYQ_URL", f"unix://{tmp_path}/nowhere?retry_timeout=0")
     monkeypatch.setenv("CONSUMER", "apart")
     module = example(name)
-    if name == "fastapi_app":
+    if name != "flask_app":
         with served_by_uvicorn(module, tmp_path / "s") as client:
             answer = client.post("/users", json=ANN)
             status, body, headers = answer.status_code, answer.text, answer.headers
@@ -158,6 +168,7 @@ def test_outage_is_answered_with_503(
     ("served", "consumed"),
     [
         (["uvicorn", "fastapi_app:app", "--uds"], "fastapi_app:travel"),
+        (["uvicorn", "litestar_app:app", "--uds"], "litestar_app:mails"),
         (["gunicorn", "flask_app:app", "--bind"], "flask_app:mails"),
     ],
 )

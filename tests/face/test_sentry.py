@@ -268,6 +268,39 @@ def test_occurrence_fails_if_its_handler_rejects_the_message_or_nacks_its_last_a
     assert items("event") == []
 
 
+def test_slot_is_done_once_its_handler_has_done_it(queue: Queue, items: Items):
+    Sentry(monitor_schedules=True).instrument(queue)
+
+    def ack_and_raise(message: Message) -> None:
+        message.ack()
+        raise Reject("too late to decide")
+
+    endings: list[Callable[[Message], object]] = [
+        lambda message: message.release(),
+        ack_and_raise,
+        lambda _: (each for each in [0]),
+        lambda _: (each for each in [0]),
+    ]
+    todo = iter(endings)
+
+    @queue.cron("* * * * *", name="nightly", max_retries=1, missed="all")
+    def nightly(message: Message) -> Any:
+        return next(todo)(message)
+
+    for _ in range(2):
+        run_slot(queue)
+    by_slot: dict[str, list[str]] = {}
+    for each in items("check_in"):
+        by_slot.setdefault(each["check_in_id"], []).append(each["status"])
+    released, returned_a_generator = by_slot.values()
+    assert released == ["in_progress", "in_progress", "ok"]
+    assert set(returned_a_generator) == {"in_progress", "error"}
+    found = [event["exception"]["values"][0] for event in items("event")]
+    assert {(each["type"], each["value"].partition(" an ")[0]) for each in found} == {
+        ("TypeError", "the handler returned")
+    }
+
+
 def run_slot(queue: Queue) -> None:
     """Run the next slot of the only schedule now, with its retries."""
     if not queue.peek("pending"):

@@ -95,7 +95,7 @@ each_face = pytest.mark.parametrize("face", [delayq, aio], ids=["delayq", "delay
 
 
 @each_face
-@pytest.mark.parametrize("name", ["dead", "schedules", "middleware", "events"])
+@pytest.mark.parametrize("name", ["dead", "schedules", "middleware", "events", "server"])
 def test_attributes_of_a_queue_are_documented(face: Any, name: str):
     assert (inspect.getdoc(getattr(face.Queue, name)) or "").endswith(".")
 

@@ -65,7 +65,7 @@ def test_coroutine_returned_by_a_handler_is_not_a_success(queue: Queue) -> None:
     assert info is not None
     assert (info.state, info.error) == (
         "dead",
-        "the handler returned an object of type coroutine, which would never run",
+        "TypeError: the handler returned an object of type coroutine, which would never run",
     )
 
 

@@ -143,6 +143,14 @@ def test_middleware_sees_false_as_a_failure_and_false_is_still_returned(
     assert seen[1:] == [None]
 
 
+def test_middleware_sees_work_that_nobody_would_do_as_a_failure(middleware: Middleware, run: Callable[[Handler], Any]):
+    seen: list[BaseException | None] = []
+    middleware.after_delivery(lambda _, error: seen.append(error))
+    with pytest.raises(TypeError, match="the handler returned an object of type generator, which would never run"):
+        run(lambda _: (each for each in [0]))
+    assert [type(error) for error in seen] == [TypeError]
+
+
 def test_around_may_swallow_or_replace_an_error(middleware: Middleware, run: Callable[[Handler], Any]):
     @middleware.around_delivery
     def translate(_: Any) -> Iterator[None]:

@@ -290,7 +290,7 @@ def test_value_that_holds_unfinished_work_fails_the_delivery(registry: HandlerRe
     registry.register_named(NAMED, "add", lambda _: generate())
     returned = handlers_of(registry, None).handle(message_of({"call": "add"}))
     assert oc.of_return(returned) == oc.Failed(
-        error="the task returned an object of type generator, which would never run"
+        error="TypeError: the task returned an object of type generator, which would never run"
     )
 
 

@@ -349,12 +349,12 @@ def test_children_forked_while_many_send_can_send(plain: Queue, threads: ThreadP
         assert all(plain.send("x").created for _ in range(5))
 
     sends = [threads.submit(send, thread) for thread in range(8)]
-    assert eventually(
-        lambda: min(counts) > 10
-    )  # all are connected: redis-py has to repair a pool that is forked while in use
-    forks = [threads.submit(in_child, send_in_child) for _ in range(4)]
-    codes = [in_child(send_in_child) for _ in range(10)] + [fork.result(120) for fork in forks]
-    stop.set()
+    assert eventually(lambda: min(counts) > 10)  # all are connected: a pool that is forked while in use needs repair
+    try:
+        forks = [threads.submit(in_child, send_in_child) for _ in range(4)]
+        codes = [in_child(send_in_child) for _ in range(10)] + [fork.result(120) for fork in forks]
+    finally:
+        stop.set()  # or the end of the pool would wait for them
     for each in sends:
         each.result(120)
     assert codes == [0] * 14
