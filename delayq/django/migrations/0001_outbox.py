@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []
-    operations: ClassVar[list[object]] = [
+    operations: ClassVar = [
         migrations.CreateModel(
             name="OutboxRow",
             fields=[
