@@ -16,6 +16,7 @@ USED = {
     "_available_connections": ("redis.connection.ConnectionPool", "redis.asyncio.connection.ConnectionPool"),
     "_in_use_connections": ("redis.connection.ConnectionPool", "redis.asyncio.connection.ConnectionPool"),
     "_created_connections": ("redis.connection.ConnectionPool",),
+    "_lock": ("redis.connection.ConnectionPool",),
     "_connect": ("redis.connection.UnixDomainSocketConnection", "redis.asyncio.connection.UnixDomainSocketConnection"),
     "_sock": ("redis.connection.AbstractConnection",),
     "_writer": ("redis.asyncio.connection.AbstractConnection",),
