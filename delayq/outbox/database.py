@@ -58,6 +58,19 @@ class Database(Protocol):
         """End the connection; the next statement makes another one."""
 
 
+@contextmanager
+def _transaction(database: Database, begin: str) -> Generator[None]:
+    """Commit what the block has written, or roll it back if it raises."""
+    database.execute(begin)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(*database.errors):
+            database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
 def open_database(url: str) -> Database:
     """Return a database for a `Relay`; it connects at its first statement.
 
@@ -111,16 +124,8 @@ class PostgreSQL:
         cursor = self._connection.execute(pyformat(statement), parameters or None)
         return cursor.fetchall() if cursor.description else []
 
-    @contextmanager
-    def locking(self) -> Generator[None]:
-        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(*self.errors):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
+    def locking(self) -> contextlib.AbstractContextManager[None]:
+        return _transaction(self, "BEGIN ISOLATION LEVEL READ COMMITTED")
 
     @contextmanager
     def writing(self) -> Generator[None]:
@@ -165,16 +170,8 @@ class SQLite:
             self._lock = _lock(self._path)
         yield
 
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        self.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(*self.errors):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
+    def writing(self) -> contextlib.AbstractContextManager[None]:
+        return _transaction(self, "BEGIN IMMEDIATE")
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

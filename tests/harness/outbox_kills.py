@@ -281,6 +281,7 @@ def run_kills(transactions: int, kill_every: float, seconds: float = math.inf) -
             relays.supervise()
             if time.monotonic() - began > seconds:
                 application.stop()
+        application.close()  # the last kill may have cut its connections
         wait_until_empty(application, relays)
         expected = application.expected()
         found = judge(server, expected, consumers)
