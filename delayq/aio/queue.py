@@ -157,7 +157,7 @@ class Queue:
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.middleware = Middleware.of(middleware)
-        self._server = redact(url) if url is not None else None if redis is None else "a client of redis-py"
+        self._server = redact(str(url)) if url is not None else None if redis is None else "a client of redis-py"
         self._store = message_store(self._context, horizon, lake)
         label = labelled(f"queue {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)

@@ -23,7 +23,7 @@ from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.executor_base import ExecutorBase, checked
 from delayq.transport.fast_socket import FastSocketPool
-from delayq.transport.forked_locks import renew_in_child
+from delayq.transport.forked_locks import heed_fork, renew_in_child
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import check_server, translate
 
@@ -54,6 +54,7 @@ class Executor(ExecutorBase[Client, Cluster]):
         """
         self._heed_guard()
         if self._client is None:
+            heed_fork()
             with self._lock:
                 if self._client is None:
                     client = self._connect()

@@ -45,6 +45,7 @@ WORDS = {
     "table": "table",
     "folder": "folder",
     "file": "file.toml",
+    "database_url": "sqlite:///outbox.db",
 }
 """A word for each argument, so that the command runs and only one word is wrong."""
 
@@ -52,6 +53,7 @@ ENDED = {
     "consume": ["--exec", "true", "--burst"],
     "top": ["--once", "--interval", "10ms"],
     "exporter": ["--once"],
+    "relay": ["--burst"],
     "topic tail": ["--wait", "10ms"],
     "topic read": ["--wait", "0"],
     "lake hydrate": ["--lake", "lake"],

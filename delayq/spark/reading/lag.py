@@ -50,14 +50,14 @@ def lag(checkpoint: str, server: RedisOptions) -> list[ShardLag]:
         InvalidInput: the folder is not a checkpoint, or that of a query without delayq's streams.
         ServerError: the server does not answer.
     """
-    found = [each for source, offsets in _streams(checkpoint) for each in _of_stream(source, offsets, server)]
+    found = [each for stream in _streams(checkpoint) for each in _of_stream(*stream, server)]
     if not found:
         raise InvalidInput(f"{shown(checkpoint)} belongs to a query that reads no ledger and no topic of delayq")
     return found
 
 
-def _streams(checkpoint: str) -> Iterator[tuple[Source, Offsets]]:
-    """Yield the streams of a checkpoint, and how far the batches that are complete have read them."""
+def _streams(checkpoint: str) -> Iterator[tuple[Source, Offsets, bool]]:
+    """Yield the streams of a checkpoint, how far complete batches have read them, and whether they were gone."""
     folder = checkpoint.rstrip("/")
     begun, done = (_numbers(f"{folder}/{name}") for name in ("offsets", "commits"))
     if not begun:
@@ -66,18 +66,22 @@ def _streams(checkpoint: str) -> Iterator[tuple[Source, Offsets]]:
     lines = object_store.read_bytes(f"{folder}/offsets/{max(complete or begun)}").splitlines()
     for stored in map(_decoded, lines):
         for each in stored.get("streams", {"": stored}).values():
-            if each.get("format") != at.FORMAT or at.GONE in each:
+            if each.get("format") != at.FORMAT:
                 continue
             source = Source(each["kind"], each["prefix"], each["name"])
             first = None if complete else at.begun(source, each)
-            yield source, at.load(source, each) if first is None else first
+            yield source, at.load(source, each) if first is None else first, at.GONE in each
 
 
-def _of_stream(source: Source, offsets: Offsets, server: RedisOptions) -> Iterator[ShardLag]:
+def _of_stream(source: Source, offsets: Offsets, was_gone: bool, server: RedisOptions) -> Iterator[ShardLag]:
     streams = EntryStreams(server.with_prefix(source.prefix).options(**{source.kind: source.name}), pa.schema([]))
     with streams.topic() as topic:
         for shard, extent in enumerate(topic.execute(partitions.extents)):  # appends nothing, unlike streams.extents
             offset, end = offsets.get(shard, BEGINNING), at.end(extent)
+            if was_gone:  # its loss was logged; if it is there again, a batch will read it
+                if not extent.first:
+                    continue
+                offset = at.resumed(offset, extent)
             behind = at.count({shard: offset}, at.ahead({shard: end}, {shard: offset}), {shard: extent})
             lost = at.lost(offset, extent)
             yield ShardLag(source.kind, source.name, shard, offset.id, end.id, behind, lost)

@@ -182,9 +182,8 @@ def is_replaced(offset: Offset, extent: Extent) -> bool:
 
 
 def resumed(offset: Offset | None, extent: Extent) -> Offset:
-    """Return the place in a stream that was gone, if this is the same one; else the one before its first entry."""
-    is_same = offset is not None and offset.mark and offset.mark == extent.mark
-    return offset if offset is not None and is_same else before(0, extent)
+    """Return the place in a stream that was gone, if it is not another one now; else the one before its first entry."""
+    return before(0, extent) if offset is None or is_replaced(offset, extent) else offset
 
 
 def since(offset: Offset, last: Offset) -> Offset:
