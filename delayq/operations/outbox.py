@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.errors import InvalidInput, ServerNotReady, ServerUnreachable
 from delayq.model.delivery import Outgoing, SentMessage
-from delayq.model.envelope import encode, parse_unstamped
+from delayq.model.envelope import FORMAT, encode, parse_unstamped
 from delayq.model.message_ids import new_uuids
 from delayq.model.record import text_of
 from delayq.model.units import from_ms
@@ -18,7 +18,7 @@ from delayq.operations.doctor.server import words_of
 from delayq.operations.encode import EncodedMessage, encode_one, listed
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 RESERVED_MS = 30 * 86_400_000
@@ -53,6 +53,10 @@ class RowOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     is_retries: bool = False
     retries: int | None = None
     shards: int | None = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.due, str):
+            int(self.due)  # or msgspec raises ValidationError
 
     @classmethod
     def read(cls, text: str) -> RowOptions:
@@ -245,6 +249,13 @@ def _since(reply: Any) -> str:
     return text_of(reply) if isinstance(reply, str | bytes) else ""
 
 
-def ping(context: QueueContext) -> Operation[None]:
-    """Raise ServerError unless the server answers."""
-    yield from execute(Command(context.shards[0].keys.meta, ("PING",), identity))
+def ping(context: QueueContext, ids: Iterable[str]) -> Operation[None]:
+    """Raise ServerError unless the servers of these messages answer on keys of the queue."""
+    keys = dict.fromkeys(context.shard(each).keys.meta for each in ids)
+    for reply in (yield [Command(key, ("HGET", key, "since"), identity) for key in keys]):
+        unwrap(reply)
+
+
+def is_newer(row: DueRow) -> bool:
+    """Whether an envelope, an array of MessagePack whose first value is its version, is of a newer delayq."""
+    return len(row.message) > 1 and 0x90 <= row.message[0] < 0xA0 and FORMAT < row.message[1] < 0x80

@@ -28,6 +28,15 @@ _KEEPALIVE: dict[str, Any] = {  # a connection that a firewall has cut is notice
     "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000,
 }  # fmt: skip
 
+IDLE_SECONDS = 120
+"""How long a transaction of the relay may do nothing before PostgreSQL ends it, so that another relay gets its rows. A
+relay asks at least every 20 s, but for a send that Redis does not answer."""
+
+_SETTINGS = {  # PostgreSQL's own view of the connection: it notices within 20 s that the host of a relay has died
+    "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "20000", "idle_in_transaction_session_timeout": str(IDLE_SECONDS * 1000),
+}  # fmt: skip
+
 
 class Database(Protocol):
     """What the relay needs of a database. It connects by itself, again after an error.
@@ -120,6 +129,8 @@ class PostgreSQL:
         if self._connection is None:
             self._connection = self._connect()
             self._connection.autocommit = True
+            for name, value in _SETTINGS.items():
+                self._connection.execute(f"SET {name} = {value}")
             self._connection.execute(f"LISTEN {CHANNEL}")
         cursor = self._connection.execute(pyformat(statement), parameters or None)
         return cursor.fetchall() if cursor.description else []

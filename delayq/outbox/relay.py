@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from delayq.errors import (
     DelayqError,
+    FormatTooNew,
     InvalidInput,
+    InvalidURL,
     ServerError,
     ServerNotReady,
     ServerOutOfMemory,
@@ -48,12 +50,16 @@ SWEEP_SECONDS = 2.0
 TELL_SECONDS = 60.0
 LONGEST_WAIT_MS = 60_000
 MOST_ATTEMPTS = 3
-"""How often a row is sent alone on which the server closes the connection, or which it refuses without a known code."""
+"""How often a row fails alone, on a server that answers, before it is refused."""
 
-AWAY = (ServerUnreachable, ServerNotReady, ServerOutOfMemory, StoreError)
-Kind = Literal["safe", "sent", "refused", "postponed"]
+LARGE = 1_000_000
+"""Bytes that a server may close the connection on: the least limit that Redis lets one set is 1 MiB."""
+
+AWAY = (ServerError, StoreError)
+Kind = Literal["safe", "sent", "refused", "failed", "postponed"]
+WAITING = ("failed", "postponed")
 PAGES = 20
-"""How many times ROWS a turn takes on SQLite, where nothing binds the rows of a transaction together."""
+"""How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
 
 _Key: TypeAlias = tuple[str, str, int | None, int | None]
 """A queue: its prefix, its name, the number of its shards and its retries; None for what is recorded."""
@@ -73,7 +79,8 @@ class _Outcome(NamedTuple):
     """What became of a row.
 
     Attributes:
-        text: the server's identity if it is sent, the error if it is refused or postponed.
+        kind: "failed" is a row that failed alone; others are postponed with it, or for another reason.
+        text: the server's identity if it is sent, the error if it is not.
     """
 
     taken: _Taken
@@ -134,6 +141,8 @@ class Relay:
         self._settle_ms = round(settle_seconds * 1000)
         self._queues: dict[_Key, Queue] = {}
         self._failed: set[_Key] = set()  # their other rows wait, too, so that the order of a transaction is kept
+        self._waits: Counter[tuple[str, str]] = Counter()  # turns in which rows of a queue were postponed, in a row
+        self._now = 0  # of the turn, ms, by the database: one for all rows, or those sent later would be due earlier
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
@@ -145,7 +154,7 @@ class Relay:
         It waits for a database or a server that is away.
 
         Raises:
-            InvalidInput: another relay runs on a SQLite database.
+            InvalidInput: another relay runs on a SQLite database; InvalidURL: no server can have such a URL.
         """
         redis_outage, database_outage = Outage(), _DatabaseOutage()
         while not stop.is_set():
@@ -156,8 +165,7 @@ class Relay:
                 database_outage.served()
                 if burst and not taken and self._is_empty():
                     return
-                if not taken:
-                    self._database.wait(POLL_SECONDS)
+                self._database.wait(0 if taken else POLL_SECONDS)  # notifications would pile up
             except (ServerError, StoreError) as error:
                 stop.wait(redis_outage.lost(error))
             except self._database.errors as error:
@@ -201,11 +209,12 @@ class Relay:
             transactions = [each for (each,) in execute(self._statements.heads, most=TRANSACTIONS)]
             if not transactions:
                 return
-        for _ in count() if self._statements.locking else range(PAGES):
+        [(self._now,)] = execute(f"SELECT {self._statements.now}")
+        for _ in range(PAGES):
             self._locked_at = time.monotonic()
             found = execute(self._statements.due(transactions), seq=last, most=ROWS)
             for numbers in _portions(found):
-                yield [_taken(row) for row in execute(self._statements.read(numbers))]
+                yield [_taken(row, self._now) for row in execute(self._statements.read(numbers))]
             if len(found) < ROWS:
                 return
             last = found[-1][0]
@@ -226,16 +235,20 @@ class Relay:
             if key in self._failed:
                 outcomes += [_Outcome(each, "postponed", "earlier rows of this queue were postponed") for each in group]
                 continue
+            known = next((at for at, each in enumerate(group) if operations.is_newer(each.row)), len(group))
             try:
-                found = self._send_group(self._queue(*key), group)
+                found = self._send_group(self._queue(*key), group[:known]) if known else []
             except AWAY as error:
-                away, found = error, _all("postponed", group, error)
+                away, found = error, _all("postponed", group[:known], error)
+            except InvalidURL:
+                raise
             except InvalidInput as error:  # no such queue can be
-                found = _all("refused", group, error)
-            if all(each.kind == "postponed" for each in found):
+                found = _all("refused", group[:known], error)
+            found += _all("postponed", group[known:], FormatTooNew("the message is of a newer delayq: update the relay"))
+            if found[-1].kind in WAITING:
                 self._failed.add(key)
             outcomes += found
-        if away is not None and all(each.kind == "postponed" for each in outcomes):
+        if away is not None and all(each.kind in WAITING for each in outcomes):
             raise away
         return [each._replace(taken=_without_message(each.taken)) for each in outcomes]
 
@@ -254,18 +267,19 @@ class Relay:
         self._hold_locks()
         try:
             results = queue.execute(operations.send_rows, [each.row for each in rows], self._replicas)
+        except (InvalidURL, ServerNotReady, ServerOutOfMemory):
+            raise
         except (UnreadableEnvelope, InvalidInput) as error:
             return self._by_halves(queue, rows) if len(rows) > 1 else _all("refused", rows, error)
-        except (ServerNotReady, ServerOutOfMemory):
-            raise
         except DelayqError as error:
-            if isinstance(error, ServerUnreachable):
-                queue.execute(operations.ping)  # it closes a connection on which an argument is too large for it
-            elif type(error) is not ServerError:
+            if type(error) not in (ServerError, ServerUnreachable):
                 return _all("postponed", rows, error)
+            queue.execute(operations.ping, [_id(each.row) for each in rows])  # or it is no fault of a row
+            if isinstance(error, ServerUnreachable) and sum(len(each.row.message) for each in rows) < LARGE:
+                return _all("postponed", rows, error)  # it closes a connection on which an argument is too large for it
             if len(rows) > 1:
                 return self._by_halves(queue, rows)
-            return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "postponed", rows, error)
+            return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "failed", rows, error)
         return [self._judged(queue, each, *result) for each, result in zip(rows, results, strict=True)]
 
     def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
@@ -287,12 +301,21 @@ class Relay:
 
     def _note(self, outcomes: Sequence[_Outcome]) -> list[_Taken]:
         """Write what became of rows; return those that are deleted."""
-        by_kind: dict[tuple[Kind, str], list[_Taken]] = {}
+        by_kind: dict[tuple[Kind, str, tuple[str, str] | None], list[_Taken]] = {}
+        queues, waiting = set(), set()
         for each in outcomes:
-            by_kind.setdefault((each.kind, each.text), []).append(each.taken)
-        for (kind, text), rows in by_kind.items():
+            queue = each.taken.prefix, each.taken.queue
+            queues.add(queue)
+            if each.kind in WAITING:
+                waiting.add(queue)
+            of = None if each.kind in ("safe", "sent") else queue
+            by_kind.setdefault((each.kind, each.text, of), []).append(each.taken)
+        for queue in queues - waiting:
+            self._waits.pop(queue, None)
+        for (kind, text, _), rows in by_kind.items():
             for start in range(0, len(rows), ROWS):
                 self._note_some(kind, text, rows[start : start + ROWS])
+        self._waits.update(waiting)
         return [each.taken for each in outcomes if each.kind == "safe"]
 
     def _note_some(self, kind: Kind, text: str, rows: Sequence[_Taken]) -> None:
@@ -304,11 +327,12 @@ class Relay:
         elif kind == "refused":
             execute(statements.refuse(numbers), error=text)
             self.refused += len(rows)
-            for taken in rows:
-                log.error("outbox row refused", queue=taken.queue, id=_id(taken.row), row=taken.row.id, error=text)
+            first = rows[0]
+            log.error("outbox rows refused", queue=first.queue, rows=len(rows), id=_id(first.row), error=text)
         else:
-            wait_ms = min(LONGEST_WAIT_MS, 1000 * 2 ** min(16, max(each.attempts for each in rows)))
-            execute(statements.postpone(numbers), error=text, wait_ms=wait_ms)
+            wait_ms = min(LONGEST_WAIT_MS, 1000 * 2 ** min(16, self._waits[rows[0].prefix, rows[0].queue]))
+            failed = int(kind == "failed")
+            execute(statements.postpone(numbers), error=text, due_ms=self._now + wait_ms, failed=failed)
             log.warning("outbox rows postponed", queue=rows[0].queue, rows=len(rows), error=text)
         self.moved += len(rows) if kind in ("safe", "sent") else 0
 
@@ -404,13 +428,13 @@ class _DatabaseOutage:
         self._is_logged, self._pause = False, self._first
 
 
-def _taken(row: Sequence[Any]) -> _Taken:
-    seq, id, prefix, queue, message, options, age_ms, attempts = row
+def _taken(row: Sequence[Any], now: int) -> _Taken:
+    seq, id, prefix, queue, message, options, created_ms, attempts = row
     try:
         read = operations.RowOptions.read(options)
     except msgspec.MsgspecError:
         read, message = operations.RowOptions(), b""  # the send refuses it as unreadable
-    return _Taken(seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, int(age_ms))))
+    return _Taken(seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms)))
 
 
 def _portions(found: Sequence[tuple[int, int]]) -> Iterator[list[int]]:

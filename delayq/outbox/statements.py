@@ -72,7 +72,7 @@ class Statements:
 
     def read(self, rows: Iterable[int]) -> str:
         return (
-            f"SELECT seq, id, prefix, queue, message, options, {self.now} - created_ms, attempts FROM {TABLE} WHERE "
+            f"SELECT seq, id, prefix, queue, message, options, created_ms, attempts FROM {TABLE} WHERE "
             f"seq IN ({_numbers(rows)}) ORDER BY seq"
         )
 
@@ -87,7 +87,7 @@ class Statements:
 
     def postpone(self, rows: Iterable[int]) -> str:
         return (
-            f"UPDATE {TABLE} SET attempts = attempts + 1, error = :error, due_ms = {self.now} + :wait_ms WHERE seq IN "
+            f"UPDATE {TABLE} SET attempts = attempts + :failed, error = :error, due_ms = :due_ms WHERE seq IN "
             f"({_numbers(rows)})"
         )
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from delayq import InvalidInput, Outgoing, Queue, ServerUnreachable, outbox
+from delayq import DelayqError, InvalidInput, LoginRefused, Outgoing, Queue, ServerError, ServerUnreachable, outbox
+from delayq.errors import InvalidURL
+from delayq.operations import outbox as operations
+from delayq.outbox import relay as relay_module
 from delayq.outbox import Relay, open_database
 from delayq.outbox.relay import lag
 from tests.conftest import StartServer
@@ -20,6 +23,7 @@ from tests.harness.servers import RedisServer
 from tests.outbox.conftest import Shop
 
 RELEASED = 60_000  # ms
+NOWHERE = Queue("emails", url="redis://127.0.0.1:1")
 
 
 @contextmanager
@@ -51,6 +55,12 @@ def received(queue: Queue) -> list[Any]:
         found += [message.payload for message in messages]
         queue.ack(messages)
     return found
+
+
+def due_now(shop: Shop) -> None:
+    """Let postponed rows wait no more."""
+    with shop.engine.begin() as connection:
+        connection.execute(sa.update(outbox.table).values(due_ms=0))
 
 
 def reservations(server: RedisServer) -> list[int]:
@@ -238,8 +248,7 @@ def test_message_too_large_for_the_server_is_set_aside(shop: Shop, start_server:
             relay.turn()
             for _ in range(2):
                 assert shop.states == ["new"]
-                with shop.engine.begin() as connection:  # without the wait
-                    connection.execute(sa.update(outbox.table).values(due_ms=0))
+                due_now(shop)
                 relay.turn()
         assert shop.states == ["refused"]
         assert received(queue) == [1, 2]
@@ -250,7 +259,7 @@ def test_rows_that_cannot_be_read_are_set_aside(shop: Shop, own_server: RedisSer
         write(shop, queue, *range(5))
         with shop.engine.begin() as connection:
             rows = connection.scalars(sa.select(outbox.table.c.seq).order_by(outbox.table.c.seq)).all()
-            changes: list[dict[str, Any]] = [{"message": b"?"}, {"options": "{"}, {"queue": "a#b"}]
+            changes: list[dict[str, Any]] = [{"message": b"?"}, {"options": '{"due": "soon"}'}, {"queue": "a#b"}]
             for seq, change in zip(rows, changes, strict=False):
                 connection.execute(sa.update(outbox.table).where(outbox.table.c.seq == seq).values(change))
         burst(shop, own_server)
@@ -285,6 +294,108 @@ def test_server_that_is_away_changes_nothing(shop: Shop, own_server: RedisServer
         own_server.start()
         burst(shop, own_server)
         assert received(queue) == ["x"]
+
+
+def test_message_of_a_newer_delayq_waits_for_a_newer_relay_with_those_behind_it(shop: Shop, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        write(shop, queue, 1, 2, 3)
+        with shop.engine.begin() as connection:
+            seq, message = connection.execute(sa.select(outbox.table.c.seq, outbox.table.c.message)).all()[1]
+            newer = message[:1] + b"\x02" + message[2:]
+            connection.execute(sa.update(outbox.table).where(outbox.table.c.seq == seq).values(message=newer))
+        burst(shop, own_server)
+        assert received(queue) == [1]
+    assert shop.states == ["new"] * 2
+
+
+@pytest.mark.parametrize("url", ["redis://localhost:6379/abc", "http://localhost"])
+def test_url_that_no_server_has_ends_the_relay(shop: Shop, url: str):
+    write(shop, NOWHERE, 1)
+    relay = Relay(open_database(shop.url), url)
+    with pytest.raises(InvalidURL):
+        relay.run(threading.Event(), burst=True)
+    relay.close()
+    assert shop.states == ["new"]
+
+
+def test_fault_of_the_server_refuses_no_row(shop: Shop, own_server: RedisServer):
+    """Such as a database that it does not have: no row counts as failed."""
+    write(shop, NOWHERE, 1, 2)
+    relay = Relay(open_database(shop.url), f"{own_server.url.partition('?')[0]}?db=99")
+    for _ in range(4):
+        with pytest.raises(ServerError):
+            relay.turn()
+    relay.close()
+    assert shop.states == ["new"] * 2
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable("closed"), ServerError("upstream failure")])
+def test_postponements_do_not_count_as_failures_of_a_row(
+    shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, error: ServerError
+):
+    """A small row is never refused since a connection was closed; for other errors, it has to fail alone three times."""
+    write(shop, NOWHERE, 1)
+    fails: list[DelayqError] = [LoginRefused("no")] * 5 + [error]  # type: ignore[list-item]
+
+    def failing(*_: object) -> Any:
+        raise fails.pop(0)
+
+    monkeypatch.setattr(operations, "send_rows", failing)
+    with relaying(shop, own_server) as relay:
+        while fails:
+            relay.turn()
+            assert shop.states == ["new"]
+            due_now(shop)
+
+
+def test_rows_of_a_queue_wait_equally_long(shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(relay_module, "ROWS", 2)
+    write(shop, NOWHERE, *range(5))
+    with own_server.client() as client:
+        client.set("delayq:{emails}:pending", "another program's")
+    with shop.engine.begin() as connection:  # one has failed before
+        connection.execute(sa.update(outbox.table).where(outbox.table.c.seq == 2).values(attempts=2))
+    with relaying(shop, own_server) as relay:
+        relay.turn()
+    with shop.engine.connect() as connection:
+        assert len(set(connection.scalars(sa.select(outbox.table.c.due_ms)))) == 1
+
+
+def test_times_of_a_transaction_rise_with_its_rows(shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    """With the same delay, though pages of it are read at other times."""
+    monkeypatch.setattr(relay_module, "ROWS", 6)
+    with Queue("emails", url=own_server.url) as queue:
+        ids = write(shop, queue, *range(100), delay=600)
+        burst(shop, own_server)
+        due = [queue.get(each).due_at for each in ids]  # type: ignore[union-attr]
+    assert due == sorted(due)  # type: ignore[type-var]
+
+
+def test_turn_ends_within_a_large_transaction(shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(relay_module, "ROWS", 2)
+    monkeypatch.setattr(relay_module, "PAGES", 3)
+    with Queue("emails", url=own_server.url) as queue, relaying(shop, own_server) as relay:
+        write(shop, queue, *range(20))
+        assert [relay.turn() for _ in range(5)] == [6, 6, 6, 2, 0]
+        assert received(queue) == list(range(20))
+
+
+@pytest.mark.full
+def test_session_of_postgresql_ends_soon_if_its_relay_is_gone_and_keeps_no_notifications(
+    postgresql_shop: Shop, own_server: RedisServer
+):
+    database = open_database(postgresql_shop.url)
+    assert database.execute("SHOW idle_in_transaction_session_timeout") == [("2min",)]
+    relay, stop = Relay(database, own_server.url), threading.Event()
+    for number in range(20):
+        write(postgresql_shop, NOWHERE, number)
+        database.execute("SELECT 1")  # psycopg keeps what it reads meanwhile
+    assert database._connection._notifies_backlog  # type: ignore[attr-defined]
+    turn = relay.turn
+    relay.turn = lambda: stop.set() or turn()  # type: ignore[method-assign,func-returns-value]
+    relay.run(stop)
+    assert not database._connection._notifies_backlog  # type: ignore[attr-defined]
+    relay.close()
 
 
 def test_lag_is_the_age_of_the_oldest_row_to_send(shop: Shop, own_server: RedisServer):
