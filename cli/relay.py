@@ -34,7 +34,7 @@ HELP = {
 @command(
     """
     delayq relay sqlite:///shop.db --create-table
-    delayq relay sqlite:///shop.db --burst
+    delayq relay sqlite:///shop.db --burst --url embedded://
     """,
     "Bring committed messages of an outbox into Redis.",
 )
@@ -61,9 +61,9 @@ def relay(
 ) -> None:  # fmt: skip
     """Bring the committed rows of an outbox into Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
 
-    DATABASE_URL is as SQLAlchemy takes it, postgresql://user:password@host/name or sqlite:///folder/file.db; or set
-    DELAYQ_DATABASE_URL. Several relays may run on PostgreSQL, one on SQLite. All queues of an outbox are on the server
-    of --url.
+    DATABASE_URL is as SQLAlchemy takes it, postgresql://user@host/name or sqlite:///folder/file.db. Set
+    DELAYQ_DATABASE_URL instead if it has a password, which ps would show. Several relays may run on PostgreSQL, one on
+    SQLite. All queues of an outbox are on the server of --url, which has to be given, or DELAYQ_URL.
 
     A row that Redis refuses permanently, since its queue is full or its message is too large, is set aside: --status
     lists such rows, and --retry sends them again.
@@ -80,7 +80,7 @@ def relay(
             with database.writing():
                 for statement in database.statements.create:
                     database.execute(statement)
-            say("the table delayq_outbox is there")
+            say("the database has the table delayq_outbox")
         elif retry:
             _retry(database, retry)
         elif metrics:
@@ -99,10 +99,12 @@ def relay(
 def _run(
     database: Database, server: ServerOptions, burst: bool, wait_replicas: int, log_format: str, log_level: str
 ) -> None:
-    from delayq.outbox.relay import Relay  # noqa: PLC0415
+    from delayq.outbox.relay import Relay, lag  # noqa: PLC0415
 
     from .logging import configure  # noqa: PLC0415  # imports structlog
 
+    if server.url is None:  # rows that were sent into a new store would be gone
+        raise click.UsageError("give the server of the queues with --url or DELAYQ_URL: embedded:// for ./.delayq")
     configure(log_format, log_level, of_servers=True)  # type: ignore[arg-type]  # click has checked them
     runner = Relay(database, server.url, wait_replicas=wait_replicas)
     try:
@@ -112,12 +114,17 @@ def _run(
     finally:
         runner.close()
     if burst:
-        say(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused")
+        waiting = lag(database).new
+        say(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused" + f", {waiting} waiting" * bool(waiting))
+        if waiting and not runner.moved:
+            raise click.ClickException("no row could be sent: the log says why")
 
 
 def _retry(database: Database, row: str) -> None:
     with database.writing():
         found = database.execute(database.statements.retry, id="" if row == ALL else row)
+    if not found and row != ALL:
+        raise click.ClickException(f"the outbox has no refused row with the id {row!r}: --status lists them")
     say(f"{plural(len(found), 'row')} to send again")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from django.apps import apps
@@ -25,6 +24,7 @@ from delayq.django.framework import (
     TaskResultDoesNotExist,
     TaskResultStatus,
     signals,
+    task_backends,
 )
 from delayq.django.options import Options
 from delayq.django.outbox import write
@@ -34,6 +34,7 @@ from delayq.django.task import DelayqTask
 from delayq.errors import InvalidInput
 from delayq.model import server_url
 from delayq.model.backoff import check_retries
+from delayq.model.message_ids import new_uuids
 from delayq.operations.encode import encode_message
 from delayq.outbox.statements import BY_DIALECT
 
@@ -43,7 +44,8 @@ NO_DATABASE = "django.db.backends.dummy"  # what Django takes for a site without
 class DelayqBackend(BaseTaskBackend):
     """Enqueues tasks as messages of delayq: the queue of a task is the queue of that name.
 
-    The id of a result is the queue's name, a colon, and a random number; it is also the id of the message.
+    The id of a result is the queue's name, a colon, and a UUID of version 7; it is also the id of the message. So tasks that
+    a process enqueues for the same time run in their order.
     """
 
     task_class = DelayqTask
@@ -157,11 +159,26 @@ class DelayqBackend(BaseTaskBackend):
                 f"{connections[alias].vendor}.",
                 id="delayq.E005",
             )
+        for other in task_backends.all() if options.outbox else ():
+            if isinstance(other, DelayqBackend) and other._shares_outbox(options):
+                yield checks.Error(
+                    f"{where} and TASKS[{other.alias!r}] have one outbox, and different servers: a relay would send all "
+                    "tasks to its own.",
+                    hint="Give them the same url, or enqueue_on_commit with another database.",
+                    id="delayq.E006",
+                )
+
+    def _shares_outbox(self, other: Options) -> bool:
+        """Whether another backend with an outbox writes into the same one, for another server."""
+        with suppress(msgspec.ValidationError):
+            mine = self._options
+            return mine.outbox and mine.enqueue_on_commit == other.enqueue_on_commit and mine.url != other.url
+        return False
 
     def _result(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         return TaskResult(
             task=task,
-            id=f"{task.queue_name}:{uuid4().hex}",
+            id=f"{task.queue_name}:{new_uuids(1)[0].replace("-", "")}",
             status=TaskResultStatus.READY,
             enqueued_at=None,
             started_at=None,

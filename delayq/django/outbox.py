@@ -6,7 +6,7 @@ from django.db import connections
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
-from delayq.outbox.database import SCHEMES, Database, PostgreSQL, SQLite
+from delayq.outbox.database import KEEPALIVE, SCHEMES, Database, PostgreSQL, SQLite
 from delayq.outbox.rows import rows
 from delayq.outbox.statements import BY_DIALECT, pyformat
 
@@ -30,7 +30,8 @@ def _opened(alias: str) -> Database:
         return SQLite(f"/{connection.settings_dict['NAME']}")
     if connection.vendor != "postgresql":
         raise InvalidInput(f"the outbox works with PostgreSQL and SQLite, not with {connection.vendor}")
-    return PostgreSQL("", lambda: connection.get_new_connection(connection.get_connection_params()))
+    # Not by get_new_connection, which would take it from the site's pool.
+    return PostgreSQL("", lambda: connection.Database.connect(**KEEPALIVE | connection.get_connection_params()))
 
 
 SCHEMES["django"] = _opened

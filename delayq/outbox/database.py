@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Generator
@@ -24,7 +25,7 @@ POLL_SECONDS = 1.0
 CONNECT_SECONDS = 5
 BUSY_SECONDS = 30.0  # how long a write waits for another one on SQLite
 
-_KEEPALIVE: dict[str, Any] = {  # a connection that a firewall has cut is noticed within 20 s
+KEEPALIVE: dict[str, Any] = {  # a connection that a firewall has cut is noticed within 20 s
     "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000,
 }  # fmt: skip
 
@@ -123,7 +124,9 @@ class PostgreSQL:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
             raise InvalidInput(f"{redact(url)} is not a URL of PostgreSQL") from None
-        self._connect = connect or partial(psycopg.connect, url, connect_timeout=CONNECT_SECONDS, **_KEEPALIVE)
+        if "@" in rest[re.search(r"[/?#]|$", rest).start() :]:  # type: ignore[union-attr]  # it would be shown as a host
+            raise InvalidInput("the URL of PostgreSQL has an @ behind its host: write / ? # @ in a password as %2F …")
+        self._connect = connect or partial(psycopg.connect, url, connect_timeout=CONNECT_SECONDS, **KEEPALIVE)
 
     def execute(self, statement: str, **parameters: Any) -> list[Any]:
         if self._connection is None:
@@ -165,7 +168,7 @@ class SQLite:
     def __init__(self, rest: str) -> None:
         path = unquote(rest.partition("?")[0].removeprefix("/"))
         if not path or path == ":memory:":
-            raise InvalidInput("an outbox in memory is out of reach: give the URL of a file, sqlite:///folder/file.db")
+            raise InvalidInput("a relay cannot reach an outbox in memory: give the URL of a file, sqlite:///folder/file.db")
         self._path = Path(path)
         self._connection: sqlite3.Connection | None = None
         self._lock: int | None = None

@@ -58,7 +58,8 @@ def test_refused_rows_are_listed_and_sent_again(invoke: Invoke, queue: Queue, da
     [refused] = status["rows"]
     assert invoke("doctor", "--outbox", database).exit_code == 1
     queue.ack(queue.receive())
-    assert invoke("relay", database, "--retry", "unknown").stdout == "0 rows to send again\n"
+    unknown = invoke("relay", database, "--retry", "unknown")
+    assert (unknown.exit_code, "no refused row with the id 'unknown'" in unknown.stderr) == (1, True)
     assert invoke("relay", database, "--retry", refused["id"]).stdout == "1 row to send again\n"
     invoke("relay", database, "--burst")
     assert [message.payload for message in queue.receive()] == [2]
@@ -83,8 +84,9 @@ def test_lag_is_a_metric_and_a_finding(invoke: Invoke, queue: Queue, database: s
     [
         ("mysql://root:secret@host/shop", "is not the URL of a database with an outbox"),
         ("shop.db", "is not the URL of a database with an outbox"),
-        ("sqlite://", "an outbox in memory is out of reach"),
+        ("sqlite://", "a relay cannot reach an outbox in memory"),
         ("postgresql://user:secret@[host/x", "is not a URL of PostgreSQL"),
+        ("postgresql://user:pa/secret@host/x", "has an @ behind its host"),
     ],
 )
 def test_other_urls_are_refused_without_their_passwords(invoke: Invoke, url: str, text: str):
@@ -92,6 +94,24 @@ def test_other_urls_are_refused_without_their_passwords(invoke: Invoke, url: str
     assert result.exit_code == 2
     assert text in result.stderr
     assert "secret" not in result.output
+
+
+def test_server_has_to_be_named(invoke: Invoke, queue: Queue, database: str):
+    """Without it, rows would go into a new store in this folder."""
+    write(database, queue, 1)
+    result = invoke("relay", database, "--burst", env={"DELAYQ_URL": None})
+    assert result.exit_code == 2
+    assert "give the server of the queues with --url or DELAYQ_URL" in result.stderr
+    assert "1 row to send" in invoke("relay", database, "--status").stdout
+
+
+def test_burst_that_can_send_nothing_fails(invoke: Invoke, queue: Queue, database: str, server: RedisServer):
+    write(database, queue, 1)
+    with server.client() as client:
+        client.set("delayq:{emails}:pending", "another program's")
+    result = invoke("relay", database, "--burst")
+    assert result.exit_code == 1
+    assert "0 messages sent, 0 refused, 1 waiting" in result.stdout
 
 
 def test_missing_table_is_an_error(invoke: Invoke, tmp_path: Path):

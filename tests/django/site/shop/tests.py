@@ -413,6 +413,18 @@ class InOutbox(Live):
         self.assertEqual(OutboxRow.objects.count(), 1)
         self.assertEqual(self.relay(), 1)
 
+    def test_tasks_of_a_transaction_run_in_their_order(self):
+        with transaction.atomic():
+            ids = [shop.add.using(backend="outbox").enqueue(number).id for number in range(20)]
+        self.assertEqual(ids, sorted(ids))
+
+    def test_relay_has_a_connection_of_its_own(self):
+        if connections["default"].vendor == "postgresql":
+            with mock.patch.object(connections["default"], "get_new_connection", side_effect=AssertionError):
+                database = open_database(url_of("default"))
+                self.assertEqual(database.execute("SELECT 1"), [(1,)])
+                database.close()
+
     def test_run_after_counts(self):
         soon = timezone.now() + dt.timedelta(hours=1)
         result = shop.add.using(backend="outbox", run_after=soon).enqueue(1, 2)
@@ -642,6 +654,11 @@ class Settings(SimpleTestCase):
         self.assertEqual(self.check(enqueue_on_commit="nope"), ["delayq.E003"])
         self.assertEqual(self.check(enqueue_on_commit=None, outbox=True), ["delayq.E004"])
         self.assertEqual(self.check(outbox=True), [])
+        given = {"BACKEND": "delayq.django.DelayqBackend"}
+        for url, found in (("redis://a", []), ("redis://b", ["delayq.E006"])):
+            others = {n: {**given, "OPTIONS": {"outbox": True, "url": u}} for n, u in {"default": "redis://a", "x": url}.items()}
+            with override_settings(TASKS=others):
+                self.assertEqual([each.id for each in backends["default"].check()], found)
         with mock.patch.dict(connections.settings["default"], ENGINE="django.db.backends.dummy"):
             self.assertEqual(self.check(), ["delayq.E003"])
             self.assertEqual(self.check(enqueue_on_commit=None), [])
