@@ -28,6 +28,7 @@ COLUMNS = ("id", "prefix", "queue", "attempts", "created", "error")
 HELP = {
     "delayq_outbox_rows": "Rows of the outbox by state.",
     "delayq_outbox_lag_seconds": "Time since the insert of the oldest row that is not sent yet.",
+    "delayq_outbox_sent_seconds": "Time since the send of the oldest row that is not safe yet.",
 }
 
 
@@ -115,7 +116,9 @@ def _run(
         runner.close()
     if burst:
         waiting = lag(database).new
-        say(f"{plural(runner.moved, 'message')} sent, {runner.refused} refused" + f", {waiting} waiting" * bool(waiting))
+        say(
+            f"{plural(runner.moved, 'message')} sent, {runner.refused} refused" + f", {waiting} waiting" * bool(waiting)
+        )
         if waiting and not runner.moved:
             raise click.ClickException("no row could be sent: the log says why")
 
@@ -131,7 +134,7 @@ def _retry(database: Database, row: str) -> None:
 def exposed(lag: Lag) -> Iterable[str]:
     """Yield what waits in an outbox as lines in the text format of Prometheus."""
     rows = {f'{{state="{state}"}}': getattr(lag, state) for state in ("new", "sent", "refused")}
-    for (name, text), samples in zip(HELP.items(), (rows, {"": lag.seconds}), strict=True):
+    for (name, text), samples in zip(HELP.items(), (rows, {"": lag.seconds}, {"": lag.sent_seconds}), strict=True):
         yield f"# HELP {name} {text}"
         yield f"# TYPE {name} gauge"
         for labels, value in samples.items():
@@ -161,13 +164,15 @@ def check_outbox(database_url: str, as_json: bool) -> bool:
         raise click.ClickException(f"the database: {error}") from error
     finally:
         database.close()
-    is_healthy = not found.refused and found.seconds < LONGEST_LAG
+    is_healthy = not found.refused and max(found.seconds, found.sent_seconds) < LONGEST_LAG
     if as_json:
         print_json({"outbox": found._asdict(), "healthy": is_healthy})
         return is_healthy
     say(f"outbox: {'healthy' if is_healthy else 'NOT healthy'}, {condition(found)}")
     if found.seconds >= LONGEST_LAG:
         say("  error: no relay keeps up: run delayq relay, and look at its log")
+    if found.sent_seconds >= LONGEST_LAG:
+        say(f"  error: rows were sent {show_duration(found.sent_seconds)} ago, and not deleted: see the relay's log")
     if found.refused:
         say("  error: Redis has refused rows: delayq relay --status lists them, --retry sends them again")
     return is_healthy

@@ -44,8 +44,8 @@ NO_DATABASE = "django.db.backends.dummy"  # what Django takes for a site without
 class DelayqBackend(BaseTaskBackend):
     """Enqueues tasks as messages of delayq: the queue of a task is the queue of that name.
 
-    The id of a result is the queue's name, a colon, and a UUID of version 7; it is also the id of the message. So tasks that
-    a process enqueues for the same time run in their order.
+    The id of a result is the queue's name, a colon, and a UUID of version 7; it is also the id of the message. So tasks
+    that a process enqueues for the same time run in their order.
     """
 
     task_class = DelayqTask
@@ -147,38 +147,39 @@ class DelayqBackend(BaseTaskBackend):
                 hint="Give the alias of a database, or None to send at once.",
                 id="delayq.E003",
             )
-        if options.outbox and alias is None:
+        if options.outbox:
+            yield from self._check_outbox(options, where)
+
+    def _check_outbox(self, options: Options, where: str) -> Iterator[checks.CheckMessage]:
+        alias = options.enqueue_on_commit
+        if alias is None:
             yield checks.Error(
                 f"{where}['OPTIONS'] has outbox, and enqueue_on_commit is None.",
                 hint="Give the alias of the database that has the outbox as enqueue_on_commit.",
                 id="delayq.E004",
             )
-        elif options.outbox and alias in connections.settings and connections[alias].vendor not in BY_DIALECT:
+        elif alias in connections.settings and connections[alias].vendor not in BY_DIALECT:
             yield checks.Error(
                 f"{where}['OPTIONS'] has outbox, which works with PostgreSQL and SQLite, not with "
                 f"{connections[alias].vendor}.",
                 id="delayq.E005",
             )
-        for other in task_backends.all() if options.outbox else ():
-            if isinstance(other, DelayqBackend) and other._shares_outbox(options):
+        mine = (True, alias, options.url)
+        for other in task_backends.all():
+            given = other.options.get
+            theirs = given("outbox", False), given("enqueue_on_commit", "default"), given("url")
+            if isinstance(other, DelayqBackend) and theirs[:2] == mine[:2] and theirs != mine:
                 yield checks.Error(
-                    f"{where} and TASKS[{other.alias!r}] have one outbox, and different servers: a relay would send all "
-                    "tasks to its own.",
+                    f"{where} and TASKS[{other.alias!r}] have one outbox, and different servers: a relay would send "
+                    "all tasks to its own.",
                     hint="Give them the same url, or enqueue_on_commit with another database.",
                     id="delayq.E006",
                 )
 
-    def _shares_outbox(self, other: Options) -> bool:
-        """Whether another backend with an outbox writes into the same one, for another server."""
-        with suppress(msgspec.ValidationError):
-            mine = self._options
-            return mine.outbox and mine.enqueue_on_commit == other.enqueue_on_commit and mine.url != other.url
-        return False
-
     def _result(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         return TaskResult(
             task=task,
-            id=f"{task.queue_name}:{new_uuids(1)[0].replace("-", "")}",
+            id=f"{task.queue_name}:{new_uuids(1)[0].replace('-', '')}",
             status=TaskResultStatus.READY,
             enqueued_at=None,
             started_at=None,

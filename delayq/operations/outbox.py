@@ -24,9 +24,9 @@ from delayq.protocol.queue_commands import QueueCommands
 RESERVED_MS = 30 * 86_400_000
 """For how long a row's message stays reserved if its relay dies: longer than a database is ever away."""
 
-RELEASED_MS = 60_000
+RELEASED_MS = 600_000
 """For how long it stays reserved once its row is deleted: longer than another relay may take to notice that it has lost
-its lock on the row, together with its session."""
+its lock on the row, together with its session, and than most failovers of a database, which may bring a row back."""
 
 SYNC_MS = 1500
 """How long a server may take to write what it has to its disk; with appendfsync everysec, a second."""
@@ -107,10 +107,12 @@ class Server(NamedTuple):
     Attributes:
         identity: another one after a restart, a failover, or a flush.
         is_safe: whether it has written everything before this to its disk.
+        replicas: how many it has.
     """
 
     identity: str
     is_safe: bool
+    replicas: int = 0
 
 
 def rows_of(context: QueueContext, outgoing: Iterable[Outgoing], is_batch: bool) -> Operation[list[Row]]:
@@ -183,7 +185,7 @@ def _encoded(row: DueRow, max_retries: int) -> EncodedMessage:
 
 
 def release(context: QueueContext, ids: Sequence[tuple[str, str]]) -> Operation[None]:
-    """Let reservations end within a minute: their rows are deleted.
+    """Let reservations end in ten minutes: their rows are deleted.
 
     Args:
         ids: of the messages, each with that of its row.
@@ -198,23 +200,24 @@ def release(context: QueueContext, ids: Sequence[tuple[str, str]]) -> Operation[
 def _servers(context: QueueContext) -> Operation[dict[str, Server]]:
     """Return the servers of the shards by the key of their record; by "", if all are on one."""
     keys = [scripts.keys.meta for scripts in _apart(context)]
-    wanted = (("INFO", "server"), ("CONFIG", "GET", "*append*"))
+    wanted = (("INFO", "server"), ("INFO", "replication"), ("CONFIG", "GET", "*append*"))
     replies = yield [Command(key, words, identity) for key in keys for words in (*wanted, ("HGET", key, "since"))]
     found = {}
-    for key, info, config, since in zip(keys, replies[::3], replies[1::3], replies[2::3], strict=True):
+    for key, info, links, config, since in zip(keys, *(replies[at::4] for at in range(4)), strict=True):
         settings = words_of(config)
         is_always = all(settings.get(name) == value for name, value in ALWAYS.items())
-        found[key] = Server(_run_of(info) + _since(since), is_always)
+        replicas = int(words_of(links).get("connected_slaves", 0))
+        found[key] = Server(_run_of(info) + _since(since), is_always, replicas)
     return found if len(keys) > 1 else {"": found[keys[0]]}
 
 
-def synced(context: QueueContext, written: set[str]) -> Operation[list[Server]]:
+def synced(context: QueueContext, written: dict[str, bool]) -> Operation[list[Server]]:
     """Let the servers write to their disks what they have, if they can, and return them.
 
     A server that does not know WAITAOF (Redis before 7.2), or keeps no append-only file, is not safe.
 
     Args:
-        written: servers that have done so since the rows were read; those that do are added.
+        written: whether servers have done so since the rows were read; each is asked once, and added.
     """
     yield from context.opened()
     servers = []
@@ -225,13 +228,13 @@ def synced(context: QueueContext, written: set[str]) -> Operation[list[Server]]:
         if isinstance(info, ServerUnreachable | ServerNotReady):
             raise info
         run = _run_of(info)
-        is_safe = run in written
-        if not is_safe:
+        is_safe = written.get(run, False)
+        if run not in written:
             # WAITAOF waits for writes of its own connection, and this one comes after all that was read.
             _, reply, then = yield [scripts.confirm(), Command(key, ("WAITAOF", 1, 0, SYNC_MS), identity), asks[0]]
             is_safe = isinstance(reply, list) and int(reply[0]) > 0 and _run_of(then) == run
-        if is_safe and run != UNKNOWN:
-            written.add(run)
+        if run != UNKNOWN:
+            written[run] = is_safe
         servers.append(Server(run + _since(unwrap(since)), is_safe))
     return servers
 

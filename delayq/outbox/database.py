@@ -168,7 +168,9 @@ class SQLite:
     def __init__(self, rest: str) -> None:
         path = unquote(rest.partition("?")[0].removeprefix("/"))
         if not path or path == ":memory:":
-            raise InvalidInput("a relay cannot reach an outbox in memory: give the URL of a file, sqlite:///folder/file.db")
+            raise InvalidInput(
+                "a relay cannot reach an outbox in memory: give the URL of a file, sqlite:///folder/file.db"
+            )
         self._path = Path(path)
         self._connection: sqlite3.Connection | None = None
         self._lock: int | None = None

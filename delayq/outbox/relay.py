@@ -24,6 +24,7 @@ from delayq.errors import (
     UnreadableEnvelope,
 )
 from delayq.log import log
+from delayq.model.interval import Interval
 from delayq.model.outage import Outage
 from delayq.outbox.database import POLL_SECONDS, Database
 from delayq.outbox.rows import operations
@@ -41,7 +42,7 @@ BYTES = 8 * 1024 * 1024
 
 LOCKED_SECONDS = 20.0
 """For how long a relay trusts its locks without asking the database. If its session is lost, another relay may send the
-rows; their messages then stay reserved for a minute, as `RELEASED_MS` says."""
+rows; their messages then stay reserved for a while, as `RELEASED_MS` says."""
 
 SETTLE_SECONDS = 5.0
 """How long after a send a server that keeps an append-only file has written it to its disk: two seconds at most."""
@@ -94,19 +95,21 @@ class Lag(NamedTuple):
     Attributes:
         new, sent, refused: rows by state: to be sent; sent, but Redis may still lose them; refused permanently.
         seconds: since the insert of the oldest row to be sent; 0 if there is none.
+        sent_seconds: since the send of the oldest row that is sent.
     """
 
     new: int
     sent: int
     refused: int
     seconds: float
+    sent_seconds: float
 
 
 def lag(database: Database) -> Lag:
     """Return what waits in an outbox."""
     found = {state: (count, age) for state, count, age in database.execute(database.statements.counts)}
     new, sent, refused = (found.get(state, (0, 0)) for state in (NEW, SENT, REFUSED))
-    return Lag(new[0], sent[0], refused[0], max(0, new[1]) / 1000)
+    return Lag(new[0], sent[0], refused[0], max(0, new[1]) / 1000, max(0, sent[1]) / 1000)
 
 
 class Relay:
@@ -146,6 +149,8 @@ class Relay:
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
+        self._tell_sweep = Interval(TELL_SECONDS)
+        self._is_told_of_replicas = False
         self.moved = self.refused = 0
 
     def run(self, stop: threading.Event, burst: bool = False) -> None:
@@ -160,7 +165,8 @@ class Relay:
         while not stop.is_set():
             try:
                 taken = self.turn()
-                redis_outage.served()
+                if taken:
+                    redis_outage.served()
                 self._tell()
                 database_outage.served()
                 if burst and not taken and self._is_empty():
@@ -244,7 +250,9 @@ class Relay:
                 raise
             except InvalidInput as error:  # no such queue can be
                 found = _all("refused", group[:known], error)
-            found += _all("postponed", group[known:], FormatTooNew("the message is of a newer delayq: update the relay"))
+            found += _all(
+                "postponed", group[known:], FormatTooNew("the message is of a newer delayq: update the relay")
+            )
             if found[-1].kind in WAITING:
                 self._failed.add(key)
             outcomes += found
@@ -285,6 +293,9 @@ class Relay:
     def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
         if isinstance(result, int):
             return _Outcome(taken, "refused", f"QueueFull: queue {queue.name} was full, with max_length {result:,}")
+        if server.replicas and not self._replicas and not self._is_told_of_replicas:
+            self._is_told_of_replicas = True
+            log.warning("outbox waits for no replica", replicas=server.replicas, remedy="give --wait-replicas 1")
         if self._replicas or server.is_safe:
             return _Outcome(taken, "safe")
         return _Outcome(taken, "sent", server.identity)
@@ -353,11 +364,13 @@ class Relay:
         if not queues:
             return
         [(now,)] = self._database.execute(f"SELECT {statements.now}")
-        written: set[str] = set()  # servers that have written all to their disks: several queues may be on each
+        written: dict[str, bool] = {}  # whether servers have written all to their disks: several queues may be on each
         for prefix, name in queues:
             try:
                 servers = self._queue(prefix, name).execute(operations.synced, written)
-            except DelayqError:
+            except DelayqError as error:
+                if self._tell_sweep.due():
+                    log.warning("outbox rows not deleted yet", queue=name, error=str(error))
                 continue  # later
             known = [each.identity for each in servers]
             safe = [each.identity for each in servers if each.is_safe]
@@ -402,7 +415,7 @@ class Relay:
             return
         self._tell_at = time.monotonic() + TELL_SECONDS
         found = lag(self._database)
-        if found.new or found.refused:
+        if found.new or found.refused or found.sent_seconds > TELL_SECONDS:
             log.info("outbox", **found._asdict())
 
 
@@ -434,7 +447,9 @@ def _taken(row: Sequence[Any], now: int) -> _Taken:
         read = operations.RowOptions.read(options)
     except msgspec.MsgspecError:
         read, message = operations.RowOptions(), b""  # the send refuses it as unreadable
-    return _Taken(seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms)))
+    return _Taken(
+        seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms))
+    )
 
 
 def _portions(found: Sequence[tuple[int, int]]) -> Iterator[list[int]]:

@@ -113,7 +113,8 @@ class Statements:
 
     @property
     def counts(self) -> str:
-        return f"SELECT state, count(*), {self.now} - min(created_ms) FROM {TABLE} GROUP BY state"
+        since = f"CASE state WHEN '{SENT}' THEN sent_ms ELSE created_ms END"
+        return f"SELECT state, count(*), {self.now} - min({since}) FROM {TABLE} GROUP BY state"
 
     @property
     def refused(self) -> str:

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from delayq import DelayqError, InvalidInput, LoginRefused, Outgoing, Queue, ServerError, ServerUnreachable, outbox
 from delayq.errors import InvalidURL
 from delayq.operations import outbox as operations
-from delayq.outbox import relay as relay_module
 from delayq.outbox import Relay, open_database
+from delayq.outbox import relay as relay_module
 from delayq.outbox.relay import lag
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
+from tests.harness.topologies import follow
 from tests.outbox.conftest import Shop
 
-RELEASED = 60_000  # ms
 NOWHERE = Queue("emails", url="redis://127.0.0.1:1")
 
 
@@ -146,12 +147,12 @@ def test_row_whose_deletion_fails_is_not_sent_again(shop: Shop, own_server: Redi
             relay.turn()
         assert received(queue) == ["one", "two", "chosen"]
         assert shop.states == ["new"] * 3
-        assert min(reservations(own_server)) > RELEASED
+        assert min(reservations(own_server)) > operations.RELEASED_MS
         relay._statements = real
         relay.turn()
         assert received(queue) == []
     assert shop.rows == 0
-    assert max(reservations(own_server)) <= RELEASED
+    assert max(reservations(own_server)) <= operations.RELEASED_MS
 
 
 def test_row_stays_until_its_message_is_on_the_disk(shop: Shop, start_server: StartServer):
@@ -209,9 +210,49 @@ def test_server_that_keeps_nothing_on_disk_has_some_seconds(shop: Shop, redis_se
         relay.turn()
         assert shop.states == ["sent"]
         with shop.engine.begin() as connection:
-            connection.execute(sa.update(outbox.table).values(sent_ms=outbox.table.c.sent_ms - 6000))
+            connection.execute(sa.update(outbox.table).values(sent_ms=outbox.table.c.sent_ms - 60_000))
+        database = open_database(shop.url)
+        assert 60 <= lag(database).sent_seconds < 120
+        database.close()
         relay._sweep()
     assert shop.rows == 0
+
+
+def test_replicas_that_nobody_waits_for_are_a_warning_once(shop: Shop, start_server: StartServer):
+    server, replica = (start_server(port=True, config={"repl-diskless-sync-delay": "0"}) for _ in range(2))
+    follow(replica, server)
+    with relaying(shop, server) as relay, capture_logs() as logs:
+        for number in range(2):
+            write(shop, NOWHERE, number)
+            relay.turn()
+    assert [each["replicas"] for each in logs if each["event"] == "outbox waits for no replica"] == [1]
+
+
+def test_server_that_cannot_write_is_asked_once_a_sweep(own_server: RedisServer):
+    written: dict[str, bool] = {}
+    with own_server.client() as client:
+        client.config_set("appendonly", "no")
+    with Queue("emails", url=own_server.url) as first, Queue("other", url=own_server.url) as second:
+        assert [each.is_safe for each in first.execute(operations.synced, written)] == [False]
+        with own_server.client() as client:
+            client.config_set("appendonly", "yes")
+        assert [each.is_safe for each in second.execute(operations.synced, written)] == [False]
+        assert [each.is_safe for each in second.execute(operations.synced, {})] == [True]
+
+
+def test_rows_that_cannot_be_deleted_yet_are_logged(
+    shop: Shop, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    def failing(*_: object) -> Any:
+        raise LoginRefused("no right")
+
+    write(shop, NOWHERE, 1)
+    with relaying(shop, redis_server) as relay, capture_logs() as logs:
+        relay.turn()
+        monkeypatch.setattr(operations, "synced", failing)
+        relay._sweep()
+        relay._sweep()
+    assert [each["event"] for each in logs].count("outbox rows not deleted yet") == 1
 
 
 def test_full_queue_sets_rows_aside_and_blocks_nobody(shop: Shop, own_server: RedisServer):
@@ -333,9 +374,9 @@ def test_fault_of_the_server_refuses_no_row(shop: Shop, own_server: RedisServer)
 def test_postponements_do_not_count_as_failures_of_a_row(
     shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, error: ServerError
 ):
-    """A small row is never refused since a connection was closed; for other errors, it has to fail alone three times."""
+    """A small row is never refused since a connection was closed; other errors count if it fails alone, three times."""
     write(shop, NOWHERE, 1)
-    fails: list[DelayqError] = [LoginRefused("no")] * 5 + [error]  # type: ignore[list-item]
+    fails: list[DelayqError] = [LoginRefused("no")] * 5 + [error]
 
     def failing(*_: object) -> Any:
         raise fails.pop(0)
@@ -361,7 +402,9 @@ def test_rows_of_a_queue_wait_equally_long(shop: Shop, own_server: RedisServer, 
         assert len(set(connection.scalars(sa.select(outbox.table.c.due_ms)))) == 1
 
 
-def test_times_of_a_transaction_rise_with_its_rows(shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+def test_times_of_a_transaction_rise_with_its_rows(
+    shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
     """With the same delay, though pages of it are read at other times."""
     monkeypatch.setattr(relay_module, "ROWS", 6)
     with Queue("emails", url=own_server.url) as queue:
@@ -401,7 +444,7 @@ def test_session_of_postgresql_ends_soon_if_its_relay_is_gone_and_keeps_no_notif
 def test_lag_is_the_age_of_the_oldest_row_to_send(shop: Shop, own_server: RedisServer):
     database = open_database(shop.url)
     with Queue("emails", url=own_server.url) as queue:
-        assert lag(database) == (0, 0, 0, 0)
+        assert lag(database) == (0, 0, 0, 0, 0)
         write(shop, queue, "x", "y")
         with shop.engine.begin() as connection:
             connection.execute(sa.update(outbox.table).values(created_ms=outbox.table.c.created_ms - 60_000))
@@ -409,7 +452,7 @@ def test_lag_is_the_age_of_the_oldest_row_to_send(shop: Shop, own_server: RedisS
         assert found[:3] == (2, 0, 0)
         assert 60 <= found.seconds < 120
         burst(shop, own_server)
-        assert lag(database) == (0, 0, 0, 0)
+        assert lag(database) == (0, 0, 0, 0, 0)
     database.close()
 
 

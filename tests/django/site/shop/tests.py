@@ -656,7 +656,10 @@ class Settings(SimpleTestCase):
         self.assertEqual(self.check(outbox=True), [])
         given = {"BACKEND": "delayq.django.DelayqBackend"}
         for url, found in (("redis://a", []), ("redis://b", ["delayq.E006"])):
-            others = {n: {**given, "OPTIONS": {"outbox": True, "url": u}} for n, u in {"default": "redis://a", "x": url}.items()}
+            others = {
+                n: {**given, "OPTIONS": {"outbox": True, "url": u}}
+                for n, u in {"default": "redis://a", "x": url}.items()
+            }
             with override_settings(TASKS=others):
                 self.assertEqual([each.id for each in backends["default"].check()], found)
         with mock.patch.dict(connections.settings["default"], ENGINE="django.db.backends.dummy"):
