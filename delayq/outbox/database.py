@@ -171,7 +171,7 @@ class SQLite:
             raise InvalidInput(
                 "a relay cannot reach an outbox in memory: give the URL of a file, sqlite:///folder/file.db"
             )
-        self._path = Path(path)
+        self._path = Path(path).resolve()  # or the same file would have several locks
         self._connection: sqlite3.Connection | None = None
         self._lock: int | None = None
 
@@ -205,11 +205,14 @@ def _lock(path: Path) -> int:
     """Let no other process run a relay on a SQLite database until the descriptor is closed.
 
     Raises:
-        InvalidInput: one runs.
+        InvalidInput: one runs, or the lock's file, next to the database, cannot be written.
     """
     import fcntl  # noqa: PLC0415  # not on Windows
 
-    file = os.open(f"{path}-relay", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        file = os.open(f"{path}-relay", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidInput(f"a relay writes {path}-relay, a lock: {error.strerror}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

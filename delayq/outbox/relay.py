@@ -59,6 +59,9 @@ LARGE = 1_000_000
 AWAY = (ServerError, StoreError)
 Kind = Literal["safe", "sent", "refused", "failed", "postponed"]
 WAITING = ("failed", "postponed")
+MOST_QUEUES = 100
+"""How many queues a relay keeps open, each of which has connections."""
+
 PAGES = 20
 """How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
 
@@ -262,9 +265,13 @@ class Relay:
 
     def _queue(self, prefix: str, name: str, shards: int | None = None, retries: int | None = None) -> Queue:
         key = prefix, name, shards, retries
-        if key not in self._queues:
-            self._queues[key] = Queue(name, url=self._url, prefix=prefix, shards=shards, max_retries=retries)
-        return self._queues[key]
+        queue = self._queues.pop(key, None)
+        if queue is None:
+            queue = Queue(name, url=self._url, prefix=prefix, shards=shards, max_retries=retries)
+        self._queues[key] = queue  # the last one, as it is used last
+        if len(self._queues) > MOST_QUEUES:
+            self._queues.pop(next(iter(self._queues))).close()
+        return queue
 
     def _send_group(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
         """Send rows of a queue. If the server refuses one of them, it is found by halves.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from delayq.outbox.relay import lag
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import follow
-from tests.outbox.conftest import Shop
+from tests.outbox.conftest import Shop, made
 
 NOWHERE = Queue("emails", url="redis://127.0.0.1:1")
 
@@ -467,6 +469,35 @@ def test_one_relay_runs_on_sqlite(shop: Shop, own_server: RedisServer):
             second.turn()
     with relaying(shop, own_server) as second:
         second.turn()
+
+
+def test_one_relay_runs_on_sqlite_however_its_path_is_written(tmp_path: Path, own_server: RedisServer):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(relaying(shop, own_server))
+            for folder in (tmp_path, tmp_path / "link")
+            for shop in made(f"sqlite:///{folder}/shop.db")
+        )
+        first.turn()
+        with pytest.raises(InvalidInput, match="another relay"):
+            second.turn()
+    with pytest.raises(InvalidInput, match=r"nowhere/x\.db-relay, a lock: No such file"):
+        open_database(f"sqlite:///{tmp_path}/nowhere/x.db").locking().__enter__()
+
+
+def test_relay_closes_queues_that_it_used_long_ago(
+    shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(relay_module, "MOST_QUEUES", 3)
+    with shop.engine.begin() as connection:
+        for number in range(12):
+            outbox.send(connection, Queue(f"tenant-{number}", url=own_server.url), number)
+    with relaying(shop, own_server) as relay:
+        relay.run(threading.Event(), burst=True)
+        with own_server.client() as client:
+            assert len(client.client_list()) <= 8
+    assert shop.rows == 0
 
 
 @pytest.mark.full
