@@ -34,6 +34,8 @@ SYNC_MS = 1500
 UNKNOWN = "/"
 """The run of a server that does not say it."""
 
+check_replicas = send.check_replicas
+
 ALWAYS = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
 
 

@@ -130,6 +130,9 @@ class Relay:
     Attributes:
         moved: rows whose messages were sent.
         refused: rows that Redis has refused permanently.
+
+    Raises:
+        InvalidInput: `wait_replicas` is out of range.
     """
 
     def __init__(
@@ -140,6 +143,7 @@ class Relay:
         wait_replicas: int = 0,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
+        operations.check_replicas(wait_replicas)
         self._database = database
         self._statements = database.statements
         self._url = url

@@ -361,6 +361,12 @@ def test_url_that_no_server_has_ends_the_relay(shop: Shop, url: str):
     assert shop.states == ["new"]
 
 
+@pytest.mark.parametrize("replicas", [-1, 1001, 0.5])
+def test_number_of_replicas_is_checked(tmp_path: Path, replicas: Any):
+    with pytest.raises(InvalidInput, match="wait_replicas"):
+        Relay(open_database(f"sqlite:///{tmp_path}/x.db"), wait_replicas=replicas)
+
+
 def test_fault_of_the_server_refuses_no_row(shop: Shop, own_server: RedisServer):
     """Such as a database that it does not have: no row counts as failed."""
     write(shop, NOWHERE, 1, 2)
