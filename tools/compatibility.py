@@ -185,9 +185,9 @@ def run(row: str, options: Sequence[str] = ()) -> Result:
     report.unlink(missing_ok=True)
     suite = [each for each in options if each.startswith("tests/")]
     words = ["-m", "pytest", "-q", "-m", "not full", "--server", server.version, "--junit-xml", str(report), *options]
-    subprocess.run([sys.executable, *words, *([] if suite else SUITE)], cwd=ROOT, env=environment, check=False)
-    if not report.exists():
-        raise SystemExit(f"{row}: no test ran")
+    code = subprocess.run([sys.executable, *words, *([] if suite else SUITE)], cwd=ROOT, env=environment, check=False)
+    if code.returncode not in (0, 1) or not report.exists():  # 1: some tests have failed
+        raise SystemExit(f"{row}: the tests did not run to their end")
     return Result(
         row=row,
         server=f"{name} {exact}",
@@ -257,7 +257,10 @@ def main(words: Sequence[str]) -> None:
     """Do what the words of the command line say."""
     match words:
         case ["run", row, *options]:
-            write([*read(), run(row, options)])
+            result = run(row, options)
+            write([*read(), result])
+            if result.failed:
+                raise SystemExit(f"{row}: {result.failed} tests failed")
         case ["merge", *files]:
             write([*read(), *(result for file in files for result in read(Path(file)))])
         case ["rows"]:

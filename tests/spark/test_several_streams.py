@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from delayq import Queue, Topic
 from delayq.errors import DataLost, InvalidInput
+from delayq.model.record import Extent
 from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
 from delayq.spark.reading import offsets, several_streams
@@ -228,6 +229,13 @@ def test_stream_that_is_restored_continues_at_its_place(
     _, second = step(follow(options, topicPattern="orders.*"), place)
     assert len(first) == 1
     assert sorted(first + second) == expected(["orders-eu"], 10, 14)
+
+
+def test_stream_without_a_mark_that_is_there_again_continues_unless_it_is_another_one():
+    place, here = offsets.Offset("5-0", 5), Extent(5, "1-0", "5-0", 5)
+    assert offsets.resumed(place, here) == place
+    another = Extent(2, "8-0", "9-0", 2)
+    assert offsets.resumed(place, another) == offsets.before(0, another)
 
 
 def note(checkpoint: Path, end: dict[str, Any]) -> None:
