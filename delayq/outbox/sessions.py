@@ -64,7 +64,7 @@ def send_many(session: AnyAsyncSession, queue: AnyQueue, messages: Iterable[Outg
 
 
 def send_many(session: Any, queue: AnyQueue, messages: Iterable[Outgoing]) -> Any:
-    """Write messages into the outbox with one call of the driver, otherwise as `send`; the ids are in the same order."""
+    """Write messages into the outbox with one call of the driver, else as `send`; the ids are in the same order."""
     return _write(session, rows(queue, messages, is_batch=True))
 
 
