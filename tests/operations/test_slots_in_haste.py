@@ -49,7 +49,7 @@ def test_slots_of_a_killed_consumer_are_free_within_seconds(redis_server: RedisS
             consumer.start()
             assert eventually(lambda: not (killed.stats().pending + killed.stats().ready + killed.stats().unack))
         consumer.stop()
-    assert watch.running < LEASE + 5, "checking 20 keys a second takes longer"
+    assert watch.running < LEASE + keys / 80, "checking 20 keys a second takes four times as long"
 
 
 @pytest.mark.parametrize("end", ["cancelled", "replaced"])
