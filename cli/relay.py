@@ -109,7 +109,7 @@ def _run(
     configure(log_format, log_level, of_servers=True)  # type: ignore[arg-type]  # click has checked them
     runner = Relay(database, server.url, wait_replicas=wait_replicas)
     try:
-        database.execute(database.statements.counts)  # a wrong URL, or a missing table, is no outage
+        database.execute(database.statements.counts)  # a wrong URL or a missing table ends it at once
         with signals.stopping() as stop:
             runner.run(stop, burst)
     finally:

@@ -14,6 +14,7 @@ from delayq.model.message_ids import new_uuids
 from delayq.model.record import text_of
 from delayq.model.units import from_ms
 from delayq.operations import send
+from delayq.operations.byte_budget import trips as trips  # noqa: PLC0414  # for the relay, too
 from delayq.operations.doctor.server import words_of
 from delayq.operations.encode import EncodedMessage, encode_one, listed
 from delayq.operations.queue_context import QueueContext

@@ -60,7 +60,7 @@ AWAY = (ServerError, StoreError)
 Kind = Literal["safe", "sent", "refused", "failed", "postponed"]
 WAITING = ("failed", "postponed")
 MOST_QUEUES = 100
-"""How many queues a relay keeps open, each of which has connections."""
+"""How many queues a relay keeps open, each with its own connections."""
 
 PAGES = 20
 """How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
@@ -123,8 +123,8 @@ class Relay:
     Args:
         database: from `open_database`.
         url: of the Redis server; None for DELAYQ_URL, or else the embedded store.
-        wait_replicas: 0 to 1,000. A row is deleted once so many replicas have its message; with 0, once the server has
-            it on its disk, as far as the server can say so.
+        wait_replicas: 0 to 1,000. A row is deleted once this number of replicas has its message; with 0, once the
+            server has it on its disk, as far as the server can say so.
         settle_seconds: otherwise, how long after the send it is deleted, if the server has lost nothing meanwhile.
 
     Attributes:
@@ -226,7 +226,7 @@ class Relay:
         for _ in range(PAGES):
             self._locked_at = time.monotonic()
             found = execute(self._statements.due(transactions), seq=last, most=ROWS)
-            for numbers in _portions(found):
+            for numbers in operations.trips(found, ROWS, BYTES):
                 yield [_taken(row, self._now) for row in execute(self._statements.read(numbers))]
             if len(found) < ROWS:
                 return
@@ -293,7 +293,7 @@ class Relay:
         except DelayqError as error:
             if type(error) not in (ServerError, ServerUnreachable):
                 return _all("postponed", rows, error)
-            queue.execute(operations.ping, [_id(each.row) for each in rows])  # or it is no fault of a row
+            queue.execute(operations.ping, [_id(each.row) for each in rows])  # if it is away, no row is at fault
             if isinstance(error, ServerUnreachable) and sum(len(each.row.message) for each in rows) < LARGE:
                 return _all("postponed", rows, error)  # it closes a connection on which an argument is too large for it
             if len(rows) > 1:
@@ -461,20 +461,6 @@ def _taken(row: Sequence[Any], now: int) -> _Taken:
     return _Taken(
         seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms))
     )
-
-
-def _portions(found: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield the numbers of rows, given with their sizes, in portions of at most BYTES, or one larger row."""
-    portion: list[int] = []
-    total = 0
-    for seq, size in found:
-        if portion and total + size > BYTES:
-            yield portion
-            portion, total = [], 0
-        portion.append(seq)
-        total += size
-    if portion:
-        yield portion
 
 
 def _without_message(taken: _Taken) -> _Taken:

@@ -177,7 +177,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.stop()
 
     def _place(self, name: str, stored: dict[str, Any]) -> dict[str, Any]:
-        """Return where to continue; where there is no place yet, or the stream was gone, as it was when first asked."""
+        """Return where to continue; without a place yet, or if the stream was gone, as it was when first asked."""
         place: dict[str, Any] | None = stored.get(name)
         if place is not None and at.GONE not in place:
             return place
