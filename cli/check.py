@@ -39,7 +39,7 @@ from .targets import load_queue
 def check(ctx: click.Context, server: ServerOptions, targets: Sequence[str], as_json: bool) -> int:
     """Hold all waiting messages and dead letters of each TARGET against its code, and count those that would fail.
 
-    TARGET is MODULE:QUEUE, as for delayq consume. A queue that names its own server refuses --url.
+    TARGET is MODULE:QUEUE, as for delayq consume. A queue that names its server refuses --url with another one.
 
     A message would fail if its task or schedule has no function here, or if its payload does not match the function's
     annotations. Nothing is changed, no handler runs, and no value of a payload is shown. Dead letters count because

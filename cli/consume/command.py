@@ -160,7 +160,7 @@ def consume(
     A second Ctrl-C abandons running messages: they are redelivered when their leases end, and the exit code is 1.
 
     TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. A queue that
-    names its own server refuses --url, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
+    names its server refuses --url with another one, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
 
     Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1,000. If a queue's name ends
     in = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have
