@@ -180,8 +180,8 @@ def consume(
                    DELAYQ_HEADER_NAME for each header; DELAYQ_SCHEDULE and
                    DELAYQ_SLOT, which are empty unless a schedule sent it;
                    DELAYQ_URL only with --exec-with-url
-      exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter; 75 (EX_TEMPFAIL), any other code or a signal
-                  retries it later
+      exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter;
+                   75 (EX_TEMPFAIL), any other code or a signal retries it later
       stdout       passes through
       stderr       is logged line by line; its end is kept as the error
     """  # noqa: D301  # click wants the character
