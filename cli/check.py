@@ -30,7 +30,7 @@ from .targets import load_queue
     delayq send emails '{"to": "a@example.org", "text": "hello"}'
     delayq check emails:emails
     """,
-    "Before a deployment: can this code handle the waiting messages?",
+    "Before a deployment: check that code fits waiting messages.",
 )
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=candidates.targets)
 @server_options
