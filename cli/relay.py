@@ -37,7 +37,7 @@ HELP = {
     delayq relay sqlite:///shop.db --create-table
     delayq relay sqlite:///shop.db --burst --url embedded://
     """,
-    "Bring committed messages of an outbox into Redis.",
+    "Send the committed messages of an outbox to Redis.",
 )
 @click.argument("database_url", metavar="DATABASE_URL", envvar="DELAYQ_DATABASE_URL")
 @click.option("--burst", is_flag=True, help="Exit once no row is left to send.")
@@ -60,13 +60,13 @@ def relay(
     server: ServerOptions, database_url: str, burst: bool, wait_replicas: int, create_table: bool, status: bool,
     metrics: bool, retry: str | None, limit: int, log_format: str, log_level: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring the committed rows of an outbox into Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
+    """Send the committed rows of an outbox to Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
 
-    DATABASE_URL is as SQLAlchemy takes it, postgresql://user@host/name or sqlite:///folder/file.db. Set
-    DELAYQ_DATABASE_URL instead if it has a password, which ps would show. Several relays may run on PostgreSQL, one on
-    SQLite. All queues of an outbox are on the server of --url, which has to be given, or DELAYQ_URL.
+    DATABASE_URL is an SQLAlchemy URL, such as postgresql://user@host/name or sqlite:///folder/file.db. If it has a
+    password, set DELAYQ_DATABASE_URL instead, because ps shows arguments. Several relays may run on PostgreSQL, but
+    only one on SQLite. All queues of an outbox are on one server: give --url or DELAYQ_URL.
 
-    A row that Redis refuses permanently, since its queue is full or its message is too large, is set aside: --status
+    A row that Redis refuses permanently, because its queue is full or its message is too large, is set aside: --status
     lists such rows, and --retry sends them again.
     """
     modes = {"burst": burst, "create-table": create_table, "status": status, "metrics": metrics, "retry": retry}

@@ -329,7 +329,7 @@ local function kept_until(replaced, id, given)
   return tonumber(redis.call('ZSCORE', replaced, given .. '\0' .. id) or 0)
 end
 
-local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'
+local HAS_ENDED = ' was settled, or its lease ran out; nothing was changed'
 
 -- Whether `given` is the receipt of the running delivery of `id`, and what is stored about the earlier ones.
 local function held(unack, attempts, id, given)

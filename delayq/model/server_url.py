@@ -28,7 +28,7 @@ from delayq.model.show import nearest
 from delayq.model.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
 
 HIDDEN = "***"
-"""Stands for a secret, and for what may be one."""
+"""Replaces a secret, or what may be one."""
 
 
 class Makers(NamedTuple):

@@ -55,7 +55,7 @@ class Statements:
 
     @property
     def heads(self) -> str:
-        """Lock the first row of each of the oldest transactions that have rows to send; the row stands for it."""
+        """Lock the first row of each of the oldest transactions that have rows to send; the row represents it."""
         return (
             f"SELECT transaction_id FROM {TABLE} AS head WHERE state = '{NEW}' AND due_ms <= {self.now} AND NOT EXISTS "
             f"(SELECT 1 FROM {TABLE} AS earlier WHERE earlier.transaction_id = head.transaction_id AND earlier.seq < "
