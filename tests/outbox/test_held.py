@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from delayq import Outgoing, Queue, outbox
-from delayq.errors import ServerOutOfMemory
+from delayq.errors import KeyOverwritten, ServerOutOfMemory
 from delayq.operations import outbox as operations
 from delayq.outbox import open_database
 from delayq.outbox import relay as relay_module
@@ -25,6 +28,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster
 from tests.harness.waiting import eventually
 from tests.outbox.conftest import Shop
+from tests.outbox.test_parts import running
 from tests.outbox.test_relay import burst, due_now, received, relaying, write
 
 BROKEN = "delayq:{broken}:pending"
@@ -276,3 +280,38 @@ def test_rows_of_a_server_that_is_not_a_cluster_are_not_held(shop: Shop, own_ser
         with relaying(shop, own_server) as relay, pytest.raises(ServerOutOfMemory):
             relay.turn()
         assert shop.states == ["new"]
+
+
+@pytest.mark.full
+def test_order_and_number_of_messages_hold_while_relays_hold_and_send_by_turns(
+    postgresql_shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Three relays, transactions that need several turns, and a queue that refuses a third of the sends."""
+    shop, chance = postgresql_shop, random.Random(7)
+    for name, value in {"ROWS": 3, "PAGES": 2, "HELD_PAGES": 1, "FIRST_WAIT_MS": 10, "LONGEST_WAIT_MS": 40}.items():
+        monkeypatch.setattr(relay_module, name, value)
+    monkeypatch.setattr(relay_module, "POLL_SECONDS", 0.02)
+    real, refused = operations.send_rows, []
+
+    def refusing(context: Any, rows: Any, replicas: int = 0) -> Any:
+        if context.name == "broken" and chance.random() < 1 / 3:
+            refused.append(len(rows))
+            raise KeyOverwritten("another program's")
+        return (yield from real(context, rows, replicas))
+
+    monkeypatch.setattr(operations, "send_rows", refusing)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(running(Relay(open_database(shop.url), own_server.url)))
+        broken, emails = (stack.enter_context(Queue(each, url=own_server.url)) for each in ("broken", "emails"))
+        for number in range(40):
+            with shop.engine.begin() as connection:
+                for place in range(20):
+                    outbox.send(connection, (broken, emails)[chance.random() < 0.3], [number, place])
+        assert eventually(lambda: shop.rows == 0, 120)
+        found = {queue.name: received(queue) for queue in (broken, emails)}
+        assert broken.stats().sent + emails.stats().sent == 800
+    assert len(refused) > 10
+    assert sorted(found["broken"] + found["emails"]) == [[number, place] for number in range(40) for place in range(20)]
+    for came in found.values():
+        assert sorted(came, key=itemgetter(0)) == sorted(came)  # sorting by the number keeps the order of the places
