@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -274,5 +275,59 @@ def test_server_that_falls_silent_within_a_reply_is_given_up_after_the_sockets_t
             async with asyncio.timeout(30):
                 with pytest.raises(errors.ServerUnreachable):
                     await executor.run([Command("half", ("MGET", "half"), identity)], repeat=False)
+
+    run(main())
+
+
+@on_both_loops
+def test_others_have_their_turn_between_calls_whose_replies_are_quick(
+    run: Run, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: True)
+
+    async def main() -> None:
+        async with Queue("jobs", url=redis_server.url) as queue:
+            await live(queue)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            for n in range(50):
+                await queue.send(n)
+            task.cancel()
+            assert turns >= 50
+
+    run(main())
+
+
+@on_both_loops
+@pytest.mark.parametrize("polls", [False, True])
+def test_connection_that_ends_within_a_call_is_closed(
+    run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch, polls: bool
+):
+    server = start_server()
+    monkeypatch.setattr(polling, "SECONDS", 60)
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: polls)
+
+    async def main() -> None:
+        async with Queue("jobs", url=server.url) as queue:
+            await live(queue)
+            (idle,) = (await queue._executor.connected()).connection_pool._available_connections  # type: ignore[union-attr]
+            writer: Any = idle._writer
+            os.kill(server.pid, signal.SIGSTOP)
+            call = asyncio.create_task(queue._executor.run([Command("k", ("MGET", "k"), identity)], repeat=False))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            os.kill(server.pid, signal.SIGKILL)
+            async with asyncio.timeout(10):
+                with pytest.raises(errors.ServerUnreachable):
+                    await call
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
 
     run(main())
