@@ -138,7 +138,10 @@ class FastStream(asyncio.Protocol):
 
     def _poll(self, until: float) -> None:
         """Read from the socket, if something arrives in time."""
-        while self._may_read and not self._news and not self._transport.is_closing():
+        if not self._may_read:
+            polling.give_way()
+            return
+        while not self._news and not self._transport.is_closing():
             try:
                 data = os.read(self._socket.fileno(), _CHUNK_BYTES)
             except BlockingIOError:
