@@ -101,6 +101,8 @@ class FastStream(asyncio.Protocol):
             for read in reads:
                 reply = self._reader.gets()
                 while reply is False or isinstance(reply, hiredis.PushNotification):
+                    if reply is False and self._end is not None:
+                        raise self._end
                     if reply is False:
                         await self._receive(polls_until)
                     reply = self._reader.gets()
@@ -116,7 +118,7 @@ class FastStream(asyncio.Protocol):
         return results
 
     async def _receive(self, polls_until: float) -> None:
-        """Wait for the next part of the replies.
+        """Wait for the next part of the replies, or for their end.
 
         It first polls, as `FastSocket` does. Other tasks have their turn while the server works, and between polls.
         """
@@ -132,8 +134,6 @@ class FastStream(asyncio.Protocol):
             finally:
                 self._waiter = None
         self._news = False
-        if self._end is not None:
-            raise self._end
         self._waits_since = time.monotonic()
 
     def _poll(self, until: float) -> None:

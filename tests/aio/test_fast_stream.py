@@ -331,3 +331,27 @@ def test_connection_that_ends_within_a_call_is_closed(
                     await writer.wait_closed()
 
     run(main())
+
+
+@on_both_loops
+@pytest.mark.parametrize("polls", [False, True])
+def test_reply_that_comes_with_the_connections_end_is_read(
+    run: Run, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, polls: bool
+):
+    """Otherwise a claim's messages would be leased, and nobody would know."""
+    monkeypatch.setattr(polling, "SECONDS", 60)
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: polls)
+
+    async def main() -> None:
+        async with Queue("jobs", url=redis_server.url) as queue:
+            await live(queue)
+            pool: Any = (await queue._executor.connected()).connection_pool  # type: ignore[union-attr]
+            stream: FastStream = pool._available_connections[0].fast_stream
+            call = asyncio.create_task(stream.exchange(b"", [identity, identity], polling.PollBudget()))
+            await asyncio.sleep(0)
+            stream.data_received(b":1\r\n:2\r\n")
+            stream.eof_received()
+            assert await call == [1, 2]
+            assert not stream.is_usable
+
+    run(main())
