@@ -263,7 +263,7 @@ def _keys(queue: Queue) -> Any:
 
 
 def clear(queue: Queue) -> None:
-    """Delete the keys of a queue with one shard that nobody uses any more."""
+    """Delete the keys of an unused queue with one shard."""
     client: Any = home(queue)
     keys = _keys(queue)
     for state in STATES:

@@ -30,21 +30,21 @@ from .targets import load_queue
     delayq send emails '{"to": "a@example.org", "text": "hello"}'
     delayq check emails:emails
     """,
-    "Before a deployment: can this code handle what waits?",
+    "Before a deployment: check that code fits waiting messages.",
 )
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=candidates.targets)
 @server_options
 @json_option
 @click.pass_context
 def check(ctx: click.Context, server: ServerOptions, targets: Sequence[str], as_json: bool) -> int:
-    """Hold all waiting messages and dead letters of each TARGET against its code, and count those that would fail.
+    """Check all waiting messages and dead letters of each TARGET against its code, and count those that would fail.
 
-    TARGET is MODULE:QUEUE, as for delayq consume. A queue that names its own server refuses --url.
+    TARGET is MODULE:QUEUE, as for delayq consume. A queue that names its server refuses --url with another one.
 
     A message would fail if its task or schedule has no function here, or if its payload does not match the function's
     annotations. Nothing is changed, no handler runs, and no value of a payload is shown. Dead letters count because
-    they would fail again if you requeued them. Running messages, and those in a lake, are not looked at. Exit code 1 if
-    a message would fail.
+    they would fail again if you requeued them. Running messages, and those in a lake, are not checked. Exit code 1 if a
+    message would fail.
     """
     if ctx.get_parameter_source("prefix") is ParameterSource.COMMANDLINE:
         raise click.UsageError("leave out --prefix: a queue in a module has the prefix of its Queue(…)")

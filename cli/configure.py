@@ -65,8 +65,8 @@ def _parsed(setting: Setting, text: str) -> Any:
 def configure(server: ServerOptions, name: str, create: bool, as_json: bool, **given: Any) -> None:
     """Change the settings of QUEUE for all programs that use it, and show them. Without options, only show them.
 
-    Settings that you do not give stay as they are. Running programs use new retries or a new backoff within a minute;
-    these override what a program passes to Queue(…).
+    Settings that you do not give are not changed. Running programs use new retries or a new backoff within a minute.
+    These two settings override what a program passes to Queue(…).
     """
     changes = dict(_changes(given))
     queue = server.queue(name)

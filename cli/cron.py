@@ -46,7 +46,7 @@ ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 def cron() -> None:
     """Manage schedules: messages that are sent at set times, like cron.
 
-    There is no scheduler process: the consumer that receives an occurrence sends the next one.
+    No scheduler process is needed: the consumer that receives an occurrence sends the next one.
     """
 
 
@@ -139,7 +139,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     """Replace the schedules of QUEUE with those in FILE.toml, and show what changes.
 
     Each printed line starts with + for a new schedule, ~ for a changed one, or - for a removed one. Schedules that a
-    program declares in code stay as they are. Paused schedules stay paused.
+    program declares in code are not changed. Paused schedules stay paused.
 
     \b
     [nightly]
@@ -205,7 +205,7 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
     """Show the next slots of the schedule NAME of QUEUE, or of all its schedules, earliest first.
 
-    Exit code 1 if there is no such schedule.
+    Exit code 1 if the schedule does not exist.
     """
     if schedule_name is not None:
         _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
@@ -219,9 +219,9 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
 @name_argument
 @json_option
 def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
-    """Send an occurrence of the schedule NAME of QUEUE now; its slots stay as they are.
+    """Send an occurrence of the schedule NAME of QUEUE now; its slots do not change.
 
-    Exit code 1 if there is no such schedule.
+    Exit code 1 if the schedule does not exist.
     """
     _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
     sent = queue.schedules.run_now(schedule_name)
@@ -235,7 +235,7 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
 def pause(queue: Queue, schedule_name: str) -> None:
     """Pause the schedule NAME of QUEUE, and withdraw its waiting occurrence.
 
-    Exit code 1 if there is no such schedule.
+    Exit code 1 if the schedule does not exist.
     """
     _done("pause", queue.schedules.pause(schedule_name), queue, schedule_name)
 
@@ -244,7 +244,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
 @queue_argument
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
-    """Resume the schedule NAME of QUEUE at its next slot. Exit code 1 if there is no such schedule."""
+    """Resume the schedule NAME of QUEUE at its next slot. Exit code 1 if it does not exist."""
     _done("resume", queue.schedules.resume(schedule_name), queue, schedule_name)
 
 
@@ -252,7 +252,7 @@ def resume(queue: Queue, schedule_name: str) -> None:
 @queue_argument
 @name_argument
 def remove(queue: Queue, schedule_name: str) -> None:
-    """Remove the schedule NAME of QUEUE and its waiting occurrence. Exit code 1 if there is no such schedule."""
+    """Remove the schedule NAME of QUEUE and its waiting occurrence. Exit code 1 if it does not exist."""
     _done("remove", queue.schedules.remove(schedule_name), queue, schedule_name)
 
 

@@ -67,8 +67,8 @@ def edit(
     """Requeue the dead letter ID of QUEUE with a new payload, headers or timeout, and reset its retries.
 
     Without --payload, --file, or an option for headers or timeout, the payload opens in your editor ($VISUAL,
-    $EDITOR). If you save no change, nothing happens. Exit code 1 if the message is not dead, or has died again
-    meanwhile.
+    $EDITOR). If you save no change, nothing happens. Exit code 1 if the message is not dead, or has died again in the
+    meantime.
     """
     if payload is not None and file is not None:
         raise click.UsageError("give either --payload or --file, not both")
@@ -76,7 +76,7 @@ def edit(
         raise click.UsageError("give either --timeout or --without-timeout, not both")
     info = queue.get(message_id)
     if info is None or info.state != "dead":
-        where = "is not in the queue (any more)" if info is None else f"is not dead but {phase(info, queue.stats().at)}"
+        where = "is not in the queue" if info is None else f"is not dead but {phase(info, queue.stats().at)}"
         raise click.ClickException(f"message {message_id!r} {where}")
     is_raw = info.envelope is not None and info.envelope.kind == RAW
     given: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def edit(
     elif not given:
         given["payload"] = _edited(info, kind or ("raw" if is_raw else "json"))
     if not queue.dead.edit(message_id, delay=delay or 0, died_at=info.died_at, **given):
-        raise click.ClickException(f"message {message_id!r} has meanwhile left the dead letters, or died again")
+        raise click.ClickException(f"message {message_id!r} has left the dead letters in the meantime, or died again")
     report({"id": message_id, "requeued": 1}, f"edited and requeued {message_id}", as_json)
 
 

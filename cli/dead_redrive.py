@@ -74,7 +74,7 @@ def redrive(queue: Queue, options: dict[str, Any], dry_run: bool, as_json: bool)
     else:
         say(f"requeued {plural(redriven.moved, 'message')}")
     if not dry_run and redriven.moved < redriven.matched:
-        note(f"not requeued: {redriven.matched - redriven.moved:,}, no longer dead or without a payload")
+        note(f"not requeued: {redriven.matched - redriven.moved:,}, not dead or without a payload")
 
 
 def _rest(redriven: Redriven) -> str:

@@ -46,7 +46,7 @@ def doctor(
 ) -> int:
     """Check each QUEUE, or all queues: that each message is in one place, has its payload, and is counted.
 
-    Also check the server's clock and settings, and name the versions at work. You can run this on a queue in use. Exit
+    Also check the server's clock and settings, and print the versions in use. You can run this on a queue in use. Exit
     code 1 if a queue has a fault.
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report has these warnings

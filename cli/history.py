@@ -58,7 +58,7 @@ def note_nothing(queue: Queue, message_id: str) -> None:
     if queue.configuration().events is None:
         note(f"queue {queue.name} keeps no ledger: to start one, run delayq configure {queue.name} --events")
     else:
-        note(f"the ledger of queue {queue.name} has no entry for {message_id!r} (any more)")
+        note(f"the ledger of queue {queue.name} has no entry for {message_id!r}")
 
 
 def _after(first: Event, event: Event) -> str:

@@ -51,9 +51,9 @@ from .progress import progress
 def cancel(queue: Queue, message_id: str, running: bool, as_json: bool) -> int:
     """Cancel the message ID of QUEUE: a waiting message or a dead letter. With --lake, also look in the lake.
 
-    A message that is being handled is not stopped without --running, but will not be retried. With it, async handlers
-    are cancelled within 2 seconds, and pool processes and programs of --exec are ended; a handler in a thread or of a
-    batch is only told. Exit code 1 if the message is being handled and is not stopped, or does not exist.
+    A message that is being handled is not stopped without --running, but will not be retried. With --running, async
+    handlers are cancelled within 2 seconds, and pool processes and programs of --exec are ended; a handler in a thread,
+    or of a batch, is only notified. Exit code 1 if the message is being handled and is not stopped, or does not exist.
     """
     outcome = queue.cancel(message_id, running=running)
     is_done = outcome in ("cancelled", "stopping")

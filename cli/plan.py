@@ -60,7 +60,7 @@ TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger server
     show_default=False,
     type=DURATION,
     metavar="TIME",
-    help="How long sent ids stay reserved, assuming all messages are sent at once; the Spark format uses 1d. "
+    help="How long sent ids stay reserved, if all messages are sent at the same time; the Spark format uses 1d. "
     "Default: not reserved.",
 )
 @click.option(

@@ -14,7 +14,7 @@ PROTOCOL = 1
 """Raised when the keys, the arguments or the reply of a script that is offered here change."""
 
 
-@command("delayq protocol --script send", "Print the script by which other languages send.")
+@command("delayq protocol --script send", "Print the script with which other languages send.")
 @click.option("--script", "name", required=True, type=click.Choice(["send"]), help="The script to print.")
 @json_option
 def protocol(name: str, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,24 +12,23 @@ from delayq.model.show import plural, show_duration
 from delayq.model.units import from_ms
 
 from .connection import ServerOptions
+from .consume.monitor import Monitor, monitor_options
 from .formats import show_moment
+from .lag import condition, exposed
 from .options import command, json_option, limit_option, log_options, server_options
 from .output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from delayq.outbox.database import Database
-    from delayq.outbox.relay import Lag
+    from delayq.outbox.relay import Lag, Relay
+
+    from .relay_metrics import RelayMetrics
 
 ALL = "all"
 LONGEST_LAG = 60.0
 """Seconds that a row may wait in a healthy outbox: a relay sends it within a second."""
 
 COLUMNS = ("id", "prefix", "queue", "attempts", "created", "error")
-HELP = {
-    "delayq_outbox_rows": "Rows of the outbox by state.",
-    "delayq_outbox_lag_seconds": "Time since the insert of the oldest row that is not sent yet.",
-    "delayq_outbox_sent_seconds": "Time since the send of the oldest row that is not safe yet.",
-}
 
 
 @command(
@@ -37,7 +36,7 @@ HELP = {
     delayq relay sqlite:///shop.db --create-table
     delayq relay sqlite:///shop.db --burst --url embedded://
     """,
-    "Bring committed messages of an outbox into Redis.",
+    "Send the committed messages of an outbox to Redis.",
 )
 @click.argument("database_url", metavar="DATABASE_URL", envvar="DELAYQ_DATABASE_URL")
 @click.option("--burst", is_flag=True, help="Exit once no row is left to send.")
@@ -55,25 +54,29 @@ HELP = {
 @limit_option
 @server_options
 @log_options
+@partial(monitor_options, whose="relay's")
 @json_option
 def relay(
     server: ServerOptions, database_url: str, burst: bool, wait_replicas: int, create_table: bool, status: bool,
-    metrics: bool, retry: str | None, limit: int, log_format: str, log_level: str, as_json: bool,
+    metrics: bool, retry: str | None, limit: int, log_format: str, log_level: str, as_json: bool, monitor: Monitor,
 ) -> None:  # fmt: skip
-    """Bring the committed rows of an outbox into Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
+    """Send the committed rows of an outbox to Redis, until SIGTERM or Ctrl-C: see docs/outbox.md.
 
-    DATABASE_URL is as SQLAlchemy takes it, postgresql://user@host/name or sqlite:///folder/file.db. Set
-    DELAYQ_DATABASE_URL instead if it has a password, which ps would show. Several relays may run on PostgreSQL, one on
-    SQLite. All queues of an outbox are on the server of --url, which has to be given, or DELAYQ_URL.
+    DATABASE_URL is an SQLAlchemy URL, such as postgresql://user@host/name or sqlite:///folder/file.db. If it has a
+    password, set DELAYQ_DATABASE_URL instead, because ps shows arguments. Several relays may run on PostgreSQL, but
+    only one on SQLite. All queues of an outbox are on one server: give --url or DELAYQ_URL.
 
-    A row that Redis refuses permanently, since its queue is full or its message is too large, is set aside: --status
-    lists such rows, and --retry sends them again.
+    A row that Redis refuses permanently, because its queue is full or its message is too large, is set aside: --status
+    lists such rows, and --retry sends them again. If a queue refuses all messages for a while, its rows are held, and
+    those of other queues are sent.
     """
     modes = {"burst": burst, "create-table": create_table, "status": status, "metrics": metrics, "retry": retry}
     if len(several := [f"--{name}" for name, value in modes.items() if value]) > 1:
         raise click.UsageError(f"give only one of {', '.join(several)}")
     from delayq.outbox.database import open_database  # noqa: PLC0415  # few programs have an outbox
-    from delayq.outbox.relay import lag  # noqa: PLC0415
+    from delayq.outbox.relay import Relay, lag  # noqa: PLC0415
+
+    from .logging import configure  # noqa: PLC0415  # imports structlog
 
     database = open_database(database_url)
     try:
@@ -90,24 +93,25 @@ def relay(
         elif status:
             _show(database, lag(database), limit, as_json)
         else:
-            _run(database, server, burst, wait_replicas, log_format, log_level)
+            runner = Relay(database, _named(server), wait_replicas=wait_replicas)
+            configure(log_format, log_level, of_servers=True)  # type: ignore[arg-type]  # click has checked them
+            with monitor.serving_relay(lambda: _metrics(database_url, runner), runner):
+                _run(database, runner, burst)
     except database.errors as error:
         raise click.ClickException(f"the database: {error}") from error
     finally:
         database.close()
 
 
-def _run(
-    database: Database, server: ServerOptions, burst: bool, wait_replicas: int, log_format: str, log_level: str
-) -> None:
-    from delayq.outbox.relay import Relay, lag  # noqa: PLC0415
-
-    from .logging import configure  # noqa: PLC0415  # imports structlog
-
+def _named(server: ServerOptions) -> str:
     if server.url is None:  # rows that were sent into a new store would be gone
         raise click.UsageError("give the server of the queues with --url or DELAYQ_URL: embedded:// for ./.delayq")
-    configure(log_format, log_level, of_servers=True)  # type: ignore[arg-type]  # click has checked them
-    runner = Relay(database, server.url, wait_replicas=wait_replicas)
+    return server.url
+
+
+def _run(database: Database, runner: Relay, burst: bool) -> None:
+    from delayq.outbox.relay import lag  # noqa: PLC0415
+
     try:
         database.execute(database.statements.counts)  # a wrong URL or a missing table ends it at once
         with signals.stopping() as stop:
@@ -115,12 +119,18 @@ def _run(
     finally:
         runner.close()
     if burst:
-        waiting = lag(database).new
+        waiting = lag(database).unsent
         say(
             f"{plural(runner.moved, 'message')} sent, {runner.refused} refused" + f", {waiting} waiting" * bool(waiting)
         )
         if waiting and not runner.moved:
             raise click.ClickException("no row could be sent: the log says why")
+
+
+def _metrics(database_url: str, runner: Relay) -> RelayMetrics:
+    from .relay_metrics import RelayMetrics  # noqa: PLC0415  # needs prometheus_client
+
+    return RelayMetrics(database_url, runner)
 
 
 def _retry(database: Database, row: str) -> None:
@@ -129,16 +139,6 @@ def _retry(database: Database, row: str) -> None:
     if not found and row != ALL:
         raise click.ClickException(f"the outbox has no refused row with the id {row!r}: --status lists them")
     say(f"{plural(len(found), 'row')} to send again")
-
-
-def exposed(lag: Lag) -> Iterable[str]:
-    """Yield what waits in an outbox as lines in the text format of Prometheus."""
-    rows = {f'{{state="{state}"}}': getattr(lag, state) for state in ("new", "sent", "refused")}
-    for (name, text), samples in zip(HELP.items(), (rows, {"": lag.seconds}, {"": lag.sent_seconds}), strict=True):
-        yield f"# HELP {name} {text}"
-        yield f"# TYPE {name} gauge"
-        for labels, value in samples.items():
-            yield f"{name}{labels} {value}"
 
 
 def _show(database: Database, lag: Lag, limit: int, as_json: bool) -> None:
@@ -171,14 +171,10 @@ def check_outbox(database_url: str, as_json: bool) -> bool:
     say(f"outbox: {'healthy' if is_healthy else 'NOT healthy'}, {condition(found)}")
     if found.seconds >= LONGEST_LAG:
         say("  error: no relay keeps up: run delayq relay, and look at its log")
+    if found.held:
+        say("  error: queues refuse their rows: the relay's log says why")
     if found.sent_seconds >= LONGEST_LAG:
         say(f"  error: rows were sent {show_duration(found.sent_seconds)} ago, and not deleted: see the relay's log")
     if found.refused:
         say("  error: Redis has refused rows: delayq relay --status lists them, --retry sends them again")
     return is_healthy
-
-
-def condition(lag: Lag) -> str:
-    """Return what waits in an outbox as a sentence."""
-    oldest = f", the oldest for {show_duration(lag.seconds)}" if lag.new else ""
-    return f"{plural(lag.new, 'row')} to send{oldest}; {lag.sent} sent but not yet safe; {lag.refused} refused"

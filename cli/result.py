@@ -22,19 +22,19 @@ from .output import note, print_json
 @queue_argument
 @id_argument
 @click.option(
-    "--wait", type=DURATION, metavar="TIME", default="0", show_default=False, help="Wait this long for its end."
+    "--wait", type=DURATION, metavar="TIME", default="0", show_default=False, help="Wait this long for the task to end."
 )
 @json_option
 def result(queue: Queue, message_id: str, wait: float, as_json: bool) -> None:
-    """Print what the task of the message ID of QUEUE returned, as JSON, and wait for it with --wait.
+    """Print what the task of the message ID of QUEUE returned, as JSON. With --wait, wait for it.
 
-    Results are kept of messages sent with --results, or by tasks registered with results. If the id was used again,
-    this is about the latest message.
+    A result is kept if the message was sent with --results, or if its task is registered with results. If the id was
+    used more than once, this command prints the result of the latest message.
 
     Exit code 1 if the task has failed, has not ended yet, or keeps no result. If it has failed, print its traceback to
     stderr.
 
-    With --json, print all that is known of a task that has ended, and exit with code 0 if it has failed, too: look at
+    With --json, print everything that is known about an ended task, and exit with code 0 even if it has failed: check
     "status".
     """
     record = queue.result(message_id, wait)

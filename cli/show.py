@@ -204,7 +204,7 @@ def _show_message(queue: Queue, message_id: str, history: bool, long: bool, as_j
         print_json(known | ({"history": list(map(event_document, events))} if history else {}))
         return
     if not (info or result):
-        note(f"queue {queue.name} has no message {message_id!r} any more; this is its history in the ledger")
+        note(f"queue {queue.name} has no message {message_id!r}; this is its history in the ledger")
     print_fields([*(_fields(queue, info) if info else ()), *(_result_fields(result, info) if result else ())])
     for line in result.error.traceback.splitlines() if result and result.error else ():
         say(line)
@@ -242,7 +242,7 @@ def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_jso
 
 def unknown(queue: Queue, message_id: str) -> click.ClickException:
     """Return the error for a message that does not exist."""
-    return click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
+    return click.ClickException(f"queue {queue.name} has no message {message_id!r}")
 
 
 def _result_fields(result: TaskResult, info: MessageInfo | None) -> list[tuple[str, object]]:

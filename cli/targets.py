@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from delayq.aio import Queue as AsyncQueue
-from delayq.model.server_url import redact
+from delayq.model.server_url import is_same_server, redact
 from delayq.model.validation import MAX_WEIGHT
 from delayq.queue import Queue
 
@@ -70,7 +70,7 @@ def load_queue(target: str, url: str | None = None) -> Queue | AsyncQueue:
         raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
     if not queue.handlers:
         raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
-    if url is not None and queue.server not in {None, redact(url)}:
+    if url is not None and queue.server is not None and not is_same_server(queue.server, redact(url)):
         raise click.UsageError(
             f"--url is {redact(url)}, but {target} names its own server, {queue.server}: leave out --url, or leave "
             "url= and redis= out of its Queue(…), which then uses --url or DELAYQ_URL"

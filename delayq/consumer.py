@@ -53,8 +53,8 @@ class Consumer(Lifecycle):
         initializer: with pool="process": a top-level function that is called first in each process.
         recycle_after: with pool="process": messages, 1 to 10^12, after which a process is replaced by a new one, give
             or take a tenth; None for no limit. It handles messages until the new one is ready.
-        recycle_memory: with pool="process": resident memory of a process, in bytes (1 to 10^18), from which on it is
-            replaced in the same way; looked at after each message. It needs /proc, as on Linux. A run fails if a new
+        recycle_memory: with pool="process": resident memory of a process, in bytes (1 to 10^18), at which it is
+            replaced in the same way; checked after each message. It needs /proc, as on Linux. A run fails if a new
             process has this much before its first message.
         name: of this consumer, 1 to 256 bytes, printable; None for host, process and a random part.
 
@@ -62,7 +62,7 @@ class Consumer(Lifecycle):
         handled: messages handled so far.
         failed: deliveries nacked or rejected so far, after an error or by the handler itself.
         overran: deliveries that exceeded their time limit so far.
-        abandoned: messages that the last run left to others because a second signal ended it at once.
+        abandoned: messages that the last run left to others because a second signal ended it immediately.
         queues: the queues that it consumes.
 
     Raises:
@@ -129,8 +129,8 @@ class Consumer(Lifecycle):
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
         """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
-        A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled in
-        the main thread only; the program's own handlers are called too. `start` leaves signals alone.)
+        A second signal ends it immediately: running messages are redelivered when their leases end. (Signals are
+        handled in the main thread only; the program's own handlers are called too. `start` leaves signals alone.)
 
         Args:
             burst: return when no message is due.
@@ -151,7 +151,7 @@ class Consumer(Lifecycle):
         """Handle all due messages, and those that fall due meanwhile; return the number of deliveries.
 
         Raises:
-            LoginRefused: a right is missing, which nobody may be there to grant.
+            LoginRefused: a right is missing; this call does not wait until somebody grants it.
         """
         return self.run(burst=True)
 

@@ -14,7 +14,7 @@
     │   ├── DuplicateMessage               on_conflict="error", and the id exists        code DUPLICATE
     │   ├── QueueFull                      the queue holds its max_length: these messages were not stored
     │   └── NotReplicated                  too few replicas confirmed in time
-    ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
+    ├── StaleReceipt                       the delivery has ended                            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
     ├── PayloadMismatch                    the payload does not match its handler's annotation
     │   └── WrongArguments (TypeError)     a call of a task has arguments that its function does not take
@@ -141,7 +141,7 @@ class QueueFull(SendError):
 
 
 class StaleReceipt(DelayqError):
-    """The delivery is no longer the caller's: it was settled, or its lease ran out."""
+    """The delivery has ended: it was settled, or its lease ran out."""
 
     code = "STALE"
 

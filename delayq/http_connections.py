@@ -104,7 +104,7 @@ class LimitedConnection(asyncio.BufferedProtocol):
         self.limiter.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No longer count this connection."""
+        """Stop counting this connection."""
         self.limiter.leave(self)
         super().connection_lost(exc)
 
@@ -187,7 +187,7 @@ class ConnectionLimiter:
             self._close_longest(self._open)
 
     def leave(self, connection: LimitedConnection) -> None:
-        """No longer count a connection."""
+        """Stop counting a connection."""
         self._open.discard(connection)
         self._count(connection, 0)
 

@@ -19,7 +19,7 @@ from delayq.transport.executor import Executor
 class Schedules:
     """Messages that are sent at set times, like cron: `Queue.schedules`.
 
-    There is no scheduler process: the next occurrence of a schedule waits in the queue, and the consumer that is
+    No scheduler process is needed: the next occurrence of a schedule waits in the queue, and the consumer that is
     handed it sends the one after it. So each slot is sent once, no matter how many consumers there are.
     """
 
@@ -44,7 +44,7 @@ class Schedules:
         timeout: Seconds | None = None,
         message: Outgoing | None = None,
     ) -> Schedule:
-        """Create a schedule, or change the one with this name; an identical one is left as it is.
+        """Create a schedule, or change the one with this name; an identical one is not changed.
 
         A change replaces the waiting occurrence and continues with the next slot from now. A paused schedule stays
         paused. One whose end is past is stored as finished.
@@ -77,7 +77,7 @@ class Schedules:
         return self._executor.execute(schedules.get(self._context, name))
 
     def pause(self, name: str) -> bool:
-        """Pause a schedule: its waiting occurrence is withdrawn. Return False if there is no such schedule."""
+        """Pause a schedule: its waiting occurrence is withdrawn. Return False if it does not exist."""
         return self._executor.execute(schedules.pause(self._context, name))
 
     def resume(self, name: str) -> bool:
@@ -89,21 +89,21 @@ class Schedules:
         return self._executor.execute(schedules.remove(self._context, name))
 
     def run_now(self, name: str) -> SentMessage:
-        """Send an extra occurrence, even of a paused schedule; its slots stay as they are.
+        """Send an extra occurrence, even of a paused schedule; its slots do not change.
 
         Raises:
-            InvalidInput: there is no such schedule.
+            InvalidInput: the schedule does not exist.
         """
         return self._executor.execute(schedules.run_now(self._context, name))
 
     def next(self, n: int = 5, name: str | None = None) -> list[Slot]:
         """Return the next `n` (1 to 100,000) slots, of one schedule or of all, earliest first.
 
-        These are the slots that will run if a consumer is there from now on: an overdue one comes first, unless it
-        will be skipped.
+        These are the slots that will run if a consumer runs from now on: an overdue one comes first, unless it will be
+        skipped.
 
         Raises:
-            InvalidInput: there is no such schedule.
+            InvalidInput: the schedule does not exist.
         """
         return self._executor.execute(schedules.upcoming(self._context, n, name))
 

@@ -60,7 +60,7 @@ class TopicConsumer(Lifecycle):
         handled: deliveries handled so far.
         failed: of these, the ones that did not end in an ack.
         overran: deliveries that exceeded `timeout` so far.
-        abandoned: records that the last run left to others because a second signal ended it at once.
+        abandoned: records that the last run left to others because a second signal ended it immediately.
         recreated: how often it has created its group again, because it was lost: see `run`.
         group: the group that it consumes for.
 
@@ -106,15 +106,15 @@ class TopicConsumer(Lifecycle):
         """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         Records that have not started, or wait for their backoff, go to the next member that looks for leftovers. A
-        second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the
-        main thread only; the program's own handlers are called too. `start` leaves signals alone.)
+        second signal ends it immediately: running records are taken over after `ack_timeout`. (Signals are handled in
+        the main thread only; the program's own handlers are called too. `start` leaves signals alone.)
 
         If the group is lost, for example because the server has restarted without its data, it creates the group
         again, after the last record that it knows to have been handed out, or else at the first one, and logs an
-        error. It does not if somebody has called `Group.destroy`.
+        error. It does not do this if somebody has called `Group.destroy`.
 
         Args:
-            burst: return when no record can be handled at once.
+            burst: return when no record can be handled immediately.
             max_records: return after this many deliveries, 1 or more.
 
         Returns:
@@ -135,7 +135,7 @@ class TopicConsumer(Lifecycle):
         Failed records that wait for their backoff are left to the next consumer.
 
         Raises:
-            LoginRefused: a right is missing, which nobody may be there to grant.
+            LoginRefused: a right is missing; this call does not wait until somebody grants it.
         """
         return self.run(burst=True)
 

@@ -49,7 +49,7 @@ for i = 4, last, 4 do
     values[#values + 1], values[#values + 2] = KEYS[19 + i / 4], stamp(now + running) .. ARGV[i + 2]
   end
 end
-if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
+if not ours then return redis.error_reply('STALE message ' .. done .. HAS_ENDED) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
 local kept, note, needs = last < #ARGV and (redis.call('GET', KEYS[13]) or ''), ledger(KEYS[14], KEYS[15], now)
 local groups = grouped(KEYS[17], KEYS[18], KEYS[19], KEYS[1], needs)

@@ -54,5 +54,5 @@ for _, oldest in ipairs(redis.call('ZRANGE', KEYS[18], 0, 9)) do
     redis.call('ZREM', KEYS[18], oldest)
   end
 end
-redis.pcall('PEXPIRE', KEYS[18], 86400000) -- no lease is longer; without the right to it, later calls tidy up
+redis.pcall('PEXPIRE', KEYS[18], '86400000') -- no lease is longer; without the right to it, later calls tidy up
 return 'stopping'

@@ -18,7 +18,7 @@
 -- ARGV[4]  due       '+delay_ms' or ms
 -- ARGV[5]  envelope
 -- ARGV[6]  stamp     when the message was sent, as in `stamp`; '' if that is lost
--- Returns  1, or 0 when it is not dead (any more) or has died again
+-- Returns  1, or 0 when it is not dead or has died again
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, died = ARGV[2], redis.call('ZSCORE', KEYS[1], ARGV[2])

@@ -25,7 +25,7 @@
 local now = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
-if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+if not ours then return redis.error_reply('STALE message ' .. id .. HAS_ENDED) end
 local note, needs = ledger(KEYS[7], KEYS[8], now)
 local groups = grouped(KEYS[9], KEYS[10], KEYS[11], KEYS[12], needs)
 for at = 14, #KEYS, 3 do

@@ -21,7 +21,7 @@ if not ours and kept_until(KEYS[3], id, given) > 0 then
   put(KEYS[3], {lease_end, given .. '\0' .. id})
   return 0
 end
-if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+if not ours then return redis.error_reply('STALE message ' .. id .. HAS_ENDED) end
 local micros = tonumber(string.match(given, '%d+$'))
 local score = digits(lease_end) .. string.format('.%03d', micros)
 put(KEYS[1], {score, id})

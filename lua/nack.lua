@@ -32,7 +32,7 @@
 local now, micros = clock(ARGV[1])
 local id, free, begun = ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
-if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+if not ours then return redis.error_reply('STALE message ' .. id .. HAS_ENDED) end
 local before, due, note, needs = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
 local groups = grouped(KEYS[11], KEYS[12], KEYS[13], KEYS[14], needs)
 local past, released, attempts_reset, lost = deliveries(stored)

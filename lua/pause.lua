@@ -16,12 +16,13 @@ if since and ARGV[3] == '1' then return 0 end
 redis.call('HDEL', KEYS[1], '') -- never a field: a server at its maxmemory refuses a script that begins with an HSET
 if ARGV[2] ~= '' then
   need(KEYS[1], 1)
-  redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2]) -- first: a pause whose end is refused would last for ever
+  redis.call('HSET', KEYS[1], 'paused_until', digits(now + ARGV[2])) -- first: or a pause whose end is refused never ends
 else
   redis.call('HDEL', KEYS[1], 'paused_until')
 end
 -- HSETNX, since administrators have the right to it and consumers do not.
-if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
+local text = digits(now)
+if redis.call('HSETNX', KEYS[1], 'paused', text) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', text) end
 if not since then return 1 end
 ring(KEYS[2]) -- for consumers that sleep until the old end
 return 0

@@ -10,8 +10,8 @@ local function clock(given)
   return time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
 end
 
--- A whole number, 0 or more, as text. Formatting with '%.0f', or leaving that to Redis, takes ten times as long; '%d'
--- alone holds only 32 bits on some machines.
+-- A whole number, 0 or more, as text. Formatting with '%.0f', or leaving that to Redis, takes ten times as long; Redis
+-- 7.2 makes 1.7e+12 of 1700000000000; '%d' alone holds only 32 bits on some machines.
 local function digits(number)
   if number < 1000000 then return string.format('%d', number) end
   return string.format('%d%06d', number / 1000000, number % 1000000)
@@ -264,7 +264,7 @@ end
 -- outage, and makes sure that the leases in it are still its own. A reply without messages is kept for a minute: a
 -- repetition may get a new answer, but a copy of the call that a frozen server executes late may not.
 local function answer(key, name, reply)
-  local ms = #reply[3] > 0 and 86400000 or 60000
+  local ms = #reply[3] > 0 and '86400000' or '60000'
   if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', ms) end -- refused without memory
   return reply
 end
@@ -329,7 +329,7 @@ local function kept_until(replaced, id, given)
   return tonumber(redis.call('ZSCORE', replaced, given .. '\0' .. id) or 0)
 end
 
-local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'
+local HAS_ENDED = ' was settled, or its lease ran out; nothing was changed'
 
 -- Whether `given` is the receipt of the running delivery of `id`, and what is stored about the earlier ones.
 local function held(unack, attempts, id, given)
@@ -802,7 +802,7 @@ local function keep_result(envelope, result, finished, id, now, given, at)
   if consumer ~= '' then consumers = string.sub(consumers .. consumer .. '\n', -4096) end
   redis.call('HSET', result, 'token', token, 'status', status, 'started', not is_first and known[2] or started,
     'attempted', started, 'attempts', attempt, 'consumers', consumers, status == 'done' and 'value' or 'error', text,
-    'at', now, 'message', envelope or '')
+    'at', digits(now), 'message', envelope or '')
   redis.call('PEXPIRE', result, ms)
   if status ~= 'retry' then redis.pcall('XADD', finished, 'MAXLEN', '~', 1000, '*', 'id', id) end
 end

@@ -13,8 +13,8 @@
 -- Errors   STALE     the receipt does not match the running delivery
 -- Cost     O(log n)
 local id, given = ARGV[1], ARGV[2]
-if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE message ' .. id .. HAS_ENDED) end
 redis.call('HDEL', KEYS[3], '') -- a server at its maxmemory refuses a script that begins with an HSET
 redis.call('HSET', KEYS[3], 'receipt', given, 'progress', ARGV[3])
-redis.call('PEXPIRE', KEYS[3], 86400000) -- no lease is longer
+redis.call('PEXPIRE', KEYS[3], '86400000') -- no lease is longer
 return 1

@@ -30,7 +30,7 @@
 local now = clock(ARGV[1])
 local id, counts = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
-if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+if not ours then return redis.error_reply('STALE message ' .. id .. HAS_ENDED) end
 local cancelled, note, needs = redis.call('SISMEMBER', KEYS[7], id) == 1, ledger(KEYS[9], KEYS[10], now)
 local groups = grouped(KEYS[11], KEYS[12], KEYS[13], KEYS[14], needs)
 local past, released, attempts_reset, lost = deliveries(stored)

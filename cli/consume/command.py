@@ -104,7 +104,7 @@ URL_TYPED = "DELAYQ_URL_TYPED"
     "--recycle-memory",
     type=MEMORY,
     metavar="SIZE",
-    help="The same once a process has this much resident memory, such as 500MB.",
+    help="Also replace a process once it has this much resident memory, such as 500MB.",
 )
 @click.option("--burst", is_flag=True, help="Stop once no message is due.")
 @click.option(
@@ -160,14 +160,15 @@ def consume(
     A second Ctrl-C abandons running messages: they are redelivered when their leases end, and the exit code is 1.
 
     TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. A queue that
-    names its own server refuses --url, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
+    names its server refuses --url with another one, and ignores DELAYQ_URL. With --exec, TARGET is the name of a queue.
 
     Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1,000. If a queue's name ends
     in = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have
     their own --concurrency and --max-messages.
 
-    Variables set options that the command line does not: DELAYQ_CONCURRENCY sets --concurrency, and so on. Options that
-    say what is consumed have none: --exec, --exec-with-url, --topic, --group, --ledger, --start and --prefix.
+    Environment variables set options that the command line does not: DELAYQ_CONCURRENCY sets --concurrency, and so on.
+    Options that select what is consumed have no variable: --exec, --exec-with-url, --topic, --group, --ledger, --start
+    and --prefix.
 
     With --topic, TARGET is MODULE:HANDLER: a plain or async function that is called with each Record of the topic.
 
@@ -179,8 +180,8 @@ def consume(
                    DELAYQ_HEADER_NAME for each header; DELAYQ_SCHEDULE and
                    DELAYQ_SLOT, which are empty unless a schedule sent it;
                    DELAYQ_URL only with --exec-with-url
-      exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter at once;
-                  75 (EX_TEMPFAIL), any other code or a signal retries it later
+      exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter;
+                   75 (EX_TEMPFAIL), any other code or a signal retries it later
       stdout       passes through
       stderr       is logged line by line; its end is kept as the error
     """  # noqa: D301  # click wants the character

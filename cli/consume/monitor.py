@@ -23,6 +23,9 @@ from .queue_reader import AsyncQueueReader, EventLoopThread
 if TYPE_CHECKING:
     from delayq.metrics import Metrics, MetricsServer, Response
     from delayq.metrics.http_server import Route
+    from delayq.outbox import Relay
+
+    from ..relay_metrics import RelayMetrics
 
 OWN = ("metrics_port", "metrics_host", "stall_timeout")
 READY_SECONDS = 2.0  # for Redis to answer; the timeout of a probe should be longer
@@ -52,8 +55,12 @@ class MetricsPort(NamedTuple):
     stall_seconds: float
 
 
-def monitor_options(function: Function) -> Function:
-    """--metrics-port and its options; the function gets a `Monitor` as `monitor`."""
+def monitor_options(function: Function, whose: str = "consumer's") -> Function:
+    """--metrics-port and its options; the function gets a `Monitor` as `monitor`.
+
+    Args:
+        whose: loop is watched.
+    """
 
     @click.option(
         "--metrics-port",
@@ -72,7 +79,7 @@ def monitor_options(function: Function) -> Function:
         type=DURATION,
         default="60s",
         metavar="TIME",
-        help="With --metrics-port: /healthz fails if the consumer's loop has not run for this long.",
+        help=f"With --metrics-port: /healthz fails if the {whose} loop has not run for this long.",
     )
     @click.pass_context
     @functools.wraps(function)
@@ -128,6 +135,22 @@ class Monitor:
         with metrics_server(library, self._port.host, self._port.number, routes(metrics, self._trouble)):
             yield
 
+    @contextmanager
+    def serving_relay(self, metrics: Callable[[], RelayMetrics], relay: Relay) -> Generator[None]:
+        """Serve metrics and health of a relay while the block runs, if a port was given; raises as `serving`."""
+        if self._port is None:
+            yield
+            return
+        library, stall_seconds = metrics_library("--metrics-port"), self._port.stall_seconds
+
+        def trouble(ready: bool) -> str:
+            if relay.stalled > stall_seconds:
+                return f"the relay's loop has not run for {show_duration(relay.stalled)}"
+            return relay.trouble if ready else ""
+
+        with metrics_server(library, self._port.host, self._port.number, routes(metrics(), trouble)):
+            yield
+
     def _loop(self) -> Any:
         return next((each.loop for each in self._watched if isinstance(each, AsyncConsumerRunner)), None)
 
@@ -138,7 +161,7 @@ class Monitor:
         return "" if is_running or not ready else "the consumer is starting or stopping"
 
 
-def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Response]]:
+def routes(metrics: Metrics | RelayMetrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Response]]:
     """Return the handlers by path.
 
     Args:
@@ -168,8 +191,8 @@ def metrics_server(
     return server
 
 
-def page(metrics: Metrics, accept: str) -> Response:
-    """Return the answer to a scrape: metrics of the queues and of this process."""
+def page(metrics: Metrics | RelayMetrics, accept: str) -> Response:
+    """Return the answer to a scrape: metrics of the queues, or of the outbox, and of this process."""
     from prometheus_client import REGISTRY  # noqa: PLC0415  # of the extra, as below
 
     from delayq.metrics import Response  # noqa: PLC0415

@@ -33,7 +33,7 @@ REFUSED_SECONDS = 60.0  # until the next attempt after a refusal: the right may 
     "mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h", "A lake: far-future messages, outside Redis."
 )
 def lake() -> None:
-    """Move messages from a lake into Redis before they are due, and mend a lake."""
+    """Move messages from a lake into Redis before they are due, and repair a lake."""
 
 
 @lake.command(

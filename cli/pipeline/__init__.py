@@ -18,7 +18,7 @@ JOBS = {
     "hydrate": "Move messages that fall due soon from a lake into Redis.",
     "archive": "Archive the ledgers of queues as Parquet.",
     "lag": "Show how far a stream's query is behind.",
-    "report": "Report what queues have done: figures and a page.",
+    "report": "Report what queues have done: figures and an HTML page.",
     "drain": "Write a whole queue to Parquet.",
     "restore": "Restore a drained queue.",
     "redrive": "Requeue dead letters that match a condition in SQL.",

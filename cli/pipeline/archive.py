@@ -46,7 +46,7 @@ delayq pipeline archive emails --to archive
     help="Continue if the ledger has dropped entries that were not archived yet; the gap is printed and recorded in "
     "FOLDER/lost.",
 )  # fmt: skip
-@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; works without QUEUE too.")
+@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; also works without QUEUE.")
 @click.option(
     "--before",
     type=click.DateTime(["%Y-%m-%d"]),

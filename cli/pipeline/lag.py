@@ -30,7 +30,7 @@ _HELP = "Entries that the query with this checkpoint has not read yet."
     "Show how far a stream's query is behind.",
 )
 @click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
-@click.option("--metrics", is_flag=True, help=f"Print {METRIC} for Prometheus, such as for its textfile collector.")
+@click.option("--metrics", is_flag=True, help=f"Print {METRIC} for Prometheus, for example for a textfile collector.")
 @server_options
 @wait_option
 @json_option

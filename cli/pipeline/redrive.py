@@ -70,7 +70,7 @@ def redrive(
 def _tell(name: str, summary: job.RedriveSummary) -> None:
     say(f"requeued {summary.sent:,} of {plural(summary.chosen, 'matching dead letter')} of {name}")
     if summary.gone:
-        note(f"not requeued: {summary.gone:,}, no longer dead or without a payload")
+        note(f"not requeued: {summary.gone:,}, not dead or without a payload")
     if summary.failed:
         note(f"not requeued: {summary.failed:,}, because the edit failed:")
     for reason, count in summary.reasons.items():

@@ -28,7 +28,7 @@ from .spark_session import OpenSession, job_options, redis_of, watched
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
 
-@command(EXAMPLE, "Report what queues have done: figures and a page.")
+@command(EXAMPLE, "Report what queues have done: figures and an HTML page.")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
 @click.option("--archive", "source", metavar="FOLDER", help="Read this archive, not the ledgers in Redis.")
 @click.option("--to", "path", required=True, metavar="FOLDER", help="The folder for report.html and figures/*.parquet.")

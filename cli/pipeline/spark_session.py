@@ -69,7 +69,7 @@ wait_option: Decorator = click.option(
     metavar="TIME",
     callback=_note_wait,
     expose_value=False,
-    help="How long to wait, in each round trip, for a server that is away. Default: 1m.",
+    help="How long to wait, in each round trip, for a server that is unavailable. Default: 1m.",
 )
 job_options = added(spark_options, server_options, wait_option, json_option)
 """Those of a job that uses a server; see `redis_of`."""

@@ -114,14 +114,14 @@ def publish(
 @click.argument("record_id", metavar="ID")
 @json_option
 def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
-    """Cancel the delayed record ID of TOPIC. Exit code 1 if there is no such delayed record (any more)."""
+    """Cancel the delayed record ID of TOPIC. Exit code 1 if it does not exist."""
     cancelled = topic.cancel(record_id)
     if as_json:
         print_json({"id": record_id, "cancelled": cancelled})
     elif cancelled:
         say(f"cancelled {record_id}")
     else:
-        raise click.ClickException(f"topic {topic.name} has no delayed record {record_id!r} (any more)")
+        raise click.ClickException(f"topic {topic.name} has no delayed record {record_id!r}")
     return int(not cancelled)
 
 
@@ -171,10 +171,10 @@ def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
     deleted = topic.delete(ids)
     report({"deleted": deleted}, f"deleted {plural(deleted, 'record')}", as_json)
     if left := len(set(ids)) - deleted:
-        raise click.ClickException(f"{left} of {plural(len(set(ids)), 'record')} not in topic {topic.name} (any more)")
+        raise click.ClickException(f"{left} of {plural(len(set(ids)), 'record')} not in topic {topic.name}")
 
 
-@topic.command(PUBLISHES + "delayq topic shrink orders", "Drop the records that were there at the last shrink.")
+@topic.command(PUBLISHES + "delayq topic shrink orders", "Drop the records that existed at the last shrink.")
 @topic_argument
 @json_option
 def shrink(topic: Topic, as_json: bool) -> None:

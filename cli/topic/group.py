@@ -42,7 +42,7 @@ def group() -> None:
 )  # fmt: skip
 @json_option
 def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
-    """Create GROUP of TOPIC. An existing group stays where it is."""
+    """Create GROUP of TOPIC. An existing group keeps its position."""
     check_group_name(group_name)
     created = topic.group(group_name, start).is_new
     made = f"{GROUP_ACTIONS['make'].words.became} group {group_name} of topic {topic.name}"

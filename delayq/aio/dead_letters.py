@@ -76,7 +76,7 @@ class DeadLetters:
             progress: a plain function, called with the number of messages that each step has moved.
 
         Returns:
-            How many came back; those whose payload is gone stay dead.
+            How many were requeued; those whose payload is gone stay dead.
         """
         return await self._executor.execute(manage.requeue_chosen(self._context, ids, delay, progress))
 
@@ -96,7 +96,7 @@ class DeadLetters:
         """Requeue the dead letters that match all given filters, the longest dead first.
 
         Messages that die after the call are not touched. The call may be interrupted at any point, even by a kill:
-        what came back stays back, the rest stays dead, and a second call continues.
+        what was requeued stays requeued, the rest stays dead, and a second call continues.
 
         Args:
             older_than: died at least this long ago (seconds or a timedelta), or not after this datetime.
@@ -104,8 +104,9 @@ class DeadLetters:
             error: text that the last error contains, case-sensitive; or a compiled pattern.
             reason: the exact reason of death.
             headers: that each must have; a string also matches a number, a boolean or bytes with the same text.
-            delay: from their return until they are due.
-            rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are back.
+            delay: from their requeue until they are due.
+            rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are
+                requeued.
             dry_run: change nothing; only count.
             progress: called with the progress at the start, and after each page or, with a rate, about ten times a
                 second. It is a plain function.
@@ -146,7 +147,7 @@ class DeadLetters:
             timeout: as in `Queue.send`, None for no limit; by default, its own.
 
         Returns:
-            False if it is not dead (any more), or has died again since `died_at`: nothing was changed.
+            False if it is not dead, or has died again since `died_at`: nothing was changed.
 
         Raises:
             InvalidInput: an invalid payload, headers or timeout; or the payload is gone and none is given; nothing

@@ -114,7 +114,7 @@ class Queue:
         concurrency_key: a function from a due message to its key, a text of 1 to 256 bytes; messages with the same
             key share the limit per key. None means no limit for this message.
         dead_retention: how long the queue and its ledger's groups keep dead letters, seconds (0 or more) or a
-            timedelta; None for ever.
+            timedelta; None for no limit.
         horizon: seconds or a timedelta: messages due later than this after their send wait in `lake`, until a load
             moves them into Redis; see docs/far-future.md. None turns it off.
         lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.
@@ -321,7 +321,8 @@ class Queue:
         Raises:
             InvalidInput: one of them is out of range; nothing was stored.
             QueueFull: some of them exceed the queue's `max_length`; all others are stored. The error says which are
-                not, in `unsent`. It comes before DuplicateMessage: existing messages are in `sent`, not created.
+                not, in `unsent`. It takes precedence over DuplicateMessage: existing messages are in `sent`, with
+                `created` False.
             DuplicateMessage: on_conflict="error", and an id exists; all others are stored.
             NotReplicated: too few replicas confirmed a batch, and later batches are not stored. The error says
                 which messages are stored, which are not, and what to send again.
@@ -342,7 +343,7 @@ class Queue:
         members do not use the queue's horizon. In a queue with shards, a group lives on one of them: leave ids out.
 
         Args:
-            messages: up to 1,000, 4 MiB together with `then`. Without any, `then` is due at once.
+            messages: up to 1,000, 4 MiB together with `then`. Without any, `then` is due immediately.
             then: its delay counts from the end of the last member, `expires_in` from now. It is held until then:
                 `Message.group` says what it waited for. None to only count the members.
             id: of the group, 1 to 256 bytes; None for a random one. If a group has this id, nothing is changed, and
@@ -401,7 +402,7 @@ class Queue:
 
         Raises:
             ServerUnreachable: the queue was closed while the call waited, or a node of a cluster has not answered
-                yet and may have handed out messages. Then the next call brings them.
+                yet and may have handed out messages. The next call returns these.
         """
         validation.check_limit(max_messages, "max_messages", most=validation.MAX_RECEIVED)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)
@@ -416,11 +417,11 @@ class Queue:
         return await self._executor.execute(settle.ack(self._context, messages, Message))
 
     async def settle(self, message: Message, outcome: Outcome) -> None:
-        """Settle one delivery; raise StaleReceipt if it is no longer yours."""
+        """Settle one delivery; raise StaleReceipt if it has ended."""
         await self._executor.execute(settle.settle_one(self._context, message, outcome))
 
     async def extend(self, message: Message, seconds: Seconds) -> None:
-        """Make a delivery's lease end `seconds` from now; raise StaleReceipt if it is no longer yours."""
+        """Make a delivery's lease end `seconds` from now; raise StaleReceipt if the delivery has ended."""
         await self._executor.execute(settle.extend(self._context, message, seconds))
 
     async def report(self, message: Message, progress: HandlerProgress) -> None:
@@ -540,10 +541,11 @@ class Queue:
             max_retries, timeout, expires_in: of its messages; as `send` takes them.
             backoff: the waits before retries of this task, where it runs, even if `configure` has stored others; None
                 for the queue's.
-            retry_for: a class of exceptions, or a tuple of them: after any other exception the message is a dead letter
-                at once. None for all exceptions.
+            retry_for: a class of exceptions, or a tuple of them: after any other exception, the message becomes a dead
+                letter. None for all exceptions.
             results: seconds (0.001 s to 366 days) or a timedelta for which what it returns is kept after its end, for
-                `SentTask.result`; None to keep nothing. What JSON cannot hold makes the message a dead letter.
+                `SentTask.result`; None to keep nothing. A value that JSON cannot represent makes the message a dead
+                letter.
 
         Raises:
             InvalidInput: the queue has a task with this name; it is a task, or a generator function; it has ``*args``,
@@ -600,9 +602,10 @@ class Queue:
         Args:
             running: also stop its handler, within 2 seconds, if a consumer runs it: then the answer is "stopping". An
                 async handler is cancelled; a pool process or a program of `delayq consume --exec` is ended with all
-                that it has started, by SIGTERM and then SIGKILL. A thread cannot be ended, nor one message of a batch:
-                there `Message.cancelled` becomes true. A handler that returns nevertheless acks its message; else it
-                counts as cancelled. A message taken by `receive` is "in_flight", as nobody can stop that.
+                that it has started, by SIGTERM and then SIGKILL. A thread, or one message of a batch, cannot be ended:
+                its `Message.cancelled` becomes true. If the handler returns nevertheless, the message is acked;
+                otherwise, it counts as cancelled. A message taken by `receive` is "in_flight", because it cannot be
+                stopped.
         """
         return await self._executor.execute(self._store.cancel(id, running))
 
@@ -613,7 +616,7 @@ class Queue:
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
     ) -> Rescheduled:
-        """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are not changed."""
         if surplus:
             raise surplus_argument("reschedule", "one id", surplus[0])
         return await self._executor.execute(self._store.reschedule(id, delay, at))
@@ -625,12 +628,12 @@ class Queue:
             ids: one id, or several. All are checked before the first message is changed.
 
         Returns:
-            For each id: "rescheduled"; or "in_flight", "dead" or "unknown" if its message was left as it is.
+            For each id: "rescheduled"; or "in_flight", "dead" or "unknown" if its message was not changed.
         """
         return await self._executor.execute(self._store.now(ids))
 
     async def get(self, id: str) -> MessageInfo | None:
-        """Return what is known about a message; None if it does not exist (any more)."""
+        """Return what is known about a message; None if it does not exist."""
         return await self._executor.execute(self._store.get(id))
 
     async def why(self, id: str) -> str:
@@ -678,7 +681,7 @@ class Queue:
         self._context.wish(events)
 
     async def pause(self, seconds: Seconds | None = None) -> None:
-        """Hand out no messages for a time, or until `resume`; sending continues, and running handlers finish.
+        """Stop handing out messages for a time, or until `resume`; sending continues, and running handlers finish.
 
         If the queue is already paused, the new end replaces the old one.
 
@@ -708,7 +711,7 @@ class Queue:
     ) -> None:
         """Set limits, retries and the ledger for all programs that use the queue.
 
-        Settings that you leave out stay as they are; None removes one. No constructor overrides this.
+        Settings that you leave out do not change; None removes one. No constructor overrides this.
 
         Args:
             rate: maximum deliveries, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
@@ -811,7 +814,7 @@ class Queue:
     async def result(self, id: str, wait: Seconds | None = None) -> TaskResult | None:
         """Return the record of a task's message; None if there is none: see `TaskResult`.
 
-        It is that of the latest message with this id that keeps a result and has ended, or has failed for now.
+        It is the record of the latest message with this id that keeps a result and has ended, or has failed for now.
         `Task.result` returns what a task has returned.
 
         Args:

@@ -83,7 +83,7 @@ class TaskSender(IsTask, Generic[P, R]):
 
         Raises:
             WrongArguments: the function does not take them, or one of them has another type; nothing was sent.
-            PayloadNotSerializable: JSON cannot hold one of them; nothing was sent.
+            PayloadNotSerializable: JSON cannot represent one of them; nothing was sent.
             DelayqError: as `Queue.send`.
         """
         payload = self.definition.arguments.payload(args, kwargs)

@@ -45,8 +45,8 @@ class Topic:
             has not acked: use `trim_acked` to keep those.
         exact: keep exactly `max_length`; otherwise up to about a hundred more, at much lower cost.
         max_payload: bytes.
-        dead_retention: how long dead letters of its groups are kept, seconds (0 or more) or a timedelta; None for
-            ever. Programs that poll delete older ones once a minute: give all of them the same value.
+        dead_retention: how long dead letters of its groups are kept, seconds (0 or more) or a timedelta; None for no
+            limit. Programs that poll delete older ones once a minute: give all of them the same value.
         clock: for tests: a function that returns the time, ms, that delayed records use instead of the server's.
 
     Raises:
@@ -172,7 +172,7 @@ class Topic:
         return await self._executor.execute(read.length(self._context))
 
     async def tail(self, start: Position = "$", wait: Seconds | None = None) -> AsyncIterator[Record]:
-        """Yield records as they arrive, for ever or until none arrives for `wait`.
+        """Yield records as they arrive, without end or until none arrives for `wait`.
 
         Args:
             start: "$" for new records only, "0" for the first record, the id after which to start, or an aware
@@ -206,7 +206,7 @@ class Topic:
         Args:
             name: 1 to 256 bytes, printable.
             start: where a new group starts: "$" for new records only, "0" for the first record, after an id, or at
-                an aware datetime. An existing group stays where it is.
+                an aware datetime. An existing group keeps its position.
             max_deliveries: a record becomes a dead letter of the group after this many, 1 or more; None for no limit.
             create: if False, a missing group is not created, and its calls raise UnknownGroup.
 
@@ -269,7 +269,7 @@ class Topic:
         return await self._executor.execute(trim.trim_acked(self._context))
 
     async def shrink_by_last_size(self) -> int:
-        """Drop the records that were there at the last call, acked or not; return how many."""
+        """Drop the records that existed at the last call, acked or not; return how many."""
         return await self._executor.execute(trim.shrink(self._context))
 
 

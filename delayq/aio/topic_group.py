@@ -154,13 +154,13 @@ class Group:
         return await self._do(dead_letters.page(self._context, self.name, after, count))
 
     async def get_dead(self, place: Place) -> DeadRecord | None:
-        """Return the dead letter at its `place`; None if it does not exist (any more)."""
+        """Return the dead letter at its `place`; None if it does not exist."""
         return await self._do(dead_letters.get(self._context, self.name, place))
 
     async def requeue_dead(self, letters: DeadRecord | Place | Iterable[DeadRecord | Place]) -> int:
         """Requeue dead letters, or those at these places, as if they had never been delivered; return how many.
 
-        An idle consumer takes them over at once, as does the next `fetch_not_acked`. A record that was trimmed is
+        An idle consumer takes them over immediately, as does the next `fetch_not_acked`. A record that was trimmed is
         appended to the topic again, for this group alone, so the next `poll` returns it.
         """
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord | Place) else letters)
@@ -179,7 +179,7 @@ class Group:
         """Destroy the group with its unacked list and its dead letters; return whether it existed.
 
         Unacked records go first, 500 at a time, the oldest first. If this is interrupted, the group still exists and
-        may have lost some of them: call it again. Consumers of the group end with UnknownGroup. They would create a
-        group again that is only lost: see `TopicConsumer.run`.
+        may have lost some of them: call it again. Consumers of the group end with UnknownGroup. They create a group
+        again only if it was lost, not destroyed: see `TopicConsumer.run`.
         """
         return await self._do(group_admin.destroy(self._context, self.name))

@@ -91,7 +91,7 @@ class DelayqBackend(BaseTaskBackend):
         if (alias := self._options.enqueue_on_commit) is None:
             self._send(result, outgoing)
         elif self._options.outbox:
-            write(alias, self.queue(task.queue_name), outgoing)
+            write(alias, self.queue(task.queue_name), outgoing, self._options.outbox_notify)
             transaction.on_commit(partial(self._sent, result, dt.datetime.now(dt.UTC)), using=alias)
         else:
             transaction.on_commit(partial(self._send, result, outgoing), using=alias)

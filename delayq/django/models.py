@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from delayq.outbox.statements import TABLE
+from delayq.outbox.statements import HELD, TABLE
 
 
 class OutboxRow(models.Model):
@@ -31,5 +31,6 @@ class OutboxRow(models.Model):
         db_table = TABLE
         indexes: ClassVar = [
             models.Index(fields=["state", "seq"], name=f"{TABLE}_state"),
-            models.Index(fields=["transaction_id", "seq"], name=f"{TABLE}_transaction"),
+            models.Index(fields=["transaction_id", "prefix", "queue", "seq"], name=f"{TABLE}_transaction"),
+            models.Index(fields=["prefix", "queue", "seq"], name=f"{TABLE}_held", condition=models.Q(state=HELD)),
         ]

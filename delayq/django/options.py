@@ -20,6 +20,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         enqueue_on_commit: the alias of the database whose commit sends a task that is enqueued within a transaction; a
             rollback drops it. None sends at once.
         outbox: write tasks into the outbox of that database instead, from which ``manage.py delayq relay`` sends them.
+        outbox_notify: wake relays at a commit on PostgreSQL; if False, they look every second.
     """
 
     url: str | None = None
@@ -28,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_retries: int = 0
     enqueue_on_commit: str | None = "default"
     outbox: bool = False
+    outbox_notify: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

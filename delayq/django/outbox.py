@@ -11,12 +11,16 @@ from delayq.outbox.rows import rows
 from delayq.outbox.statements import BY_DIALECT, pyformat
 
 
-def write(alias: str, queue: Queue, message: Outgoing) -> None:
-    """Write a message into the outbox of a database, in its transaction if one is open."""
+def write(alias: str, queue: Queue, message: Outgoing, notifies: bool) -> None:
+    """Write a message into the outbox of a database, in its transaction if one is open.
+
+    Args:
+        notifies: whether the commit wakes relays of PostgreSQL.
+    """
     connection = connections[alias]
     [row] = rows(queue, [message], is_batch=False)
     with connection.cursor() as cursor:
-        cursor.execute(pyformat(BY_DIALECT[connection.vendor].insert), row._asdict())
+        cursor.execute(pyformat(BY_DIALECT[connection.vendor].insert(notifies)), row._asdict())
 
 
 def url_of(alias: str) -> str:

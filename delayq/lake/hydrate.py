@@ -82,8 +82,8 @@ def hydrate(
         The files that were loaded, by hour.
 
     Raises:
-        LakeMismatch: a file is gone or was changed, an interrupted load can no longer be completed, a run was repeated
-            too late, or this process was suspended after a snapshot; everything else was loaded.
+        LakeMismatch: a file is gone or was changed, an interrupted load cannot be completed, a run was repeated too
+            late, or this process was suspended after a snapshot; everything else was loaded.
     """
     folder = QueueFolder(lake, queue.name)
     now_ms = queue.execute(server_ms) if now is None else timestamp_ms(now, "now")
@@ -186,7 +186,7 @@ class _Hydration:
         ]
 
     def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> tuple[set[str], set[str]]:
-        """Return the files of an hour that cannot be loaded, because Redis no longer knows what it was sent of them.
+        """Return the files of an hour that cannot be loaded, because Redis has forgotten what it was sent of them.
 
         If it forgets that only after the start of this run, the loads themselves refuse.
 
@@ -275,7 +275,7 @@ def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
 
 def _too_late(where: str, files: Sequence[str]) -> str:
     return (
-        f"a load of {where} broke off so long ago that Redis no longer knows which messages it has sent: "
+        f"a load of {where} broke off so long ago that Redis has forgotten which messages it has sent: "
         f"{', '.join(files)}. To send them all, some perhaps twice, remove these files from `loading` in its "
         f"{layout.MANIFEST}@….json. To send none, also delete the files"
     )
@@ -283,7 +283,7 @@ def _too_late(where: str, files: Sequence[str]) -> str:
 
 def _done_again(where: str, files: Sequence[str]) -> str:
     return (
-        f"{where} has new files of runs whose other files were loaded so long ago that Redis no longer knows their "
+        f"{where} has new files of runs whose other files were loaded so long ago that Redis has forgotten their "
         f"messages: {', '.join(files)}. To send all messages of the new files, some perhaps twice, replace the run at "
         "the start of their names by another one. To send none, delete these files"
     )

@@ -196,7 +196,7 @@ class QueueFolder:
         return {mark for name in names(f"{self.hour_folder(hour)}/{layout.CHANGES}") for mark in _marks(name)}
 
     def withdraw(self, deferred: DeferredMessage, to: str | None = None) -> None:
-        """Write that a message is no longer in its file; `to` is that of `MessageChange`."""
+        """Write that a message has left its file; `to` is that of `MessageChange`."""
         write_json(self._change(deferred.hour, deferred.mark), MessageChange(deferred.row.id, deferred.source, to))
 
     def _change(self, hour: str, mark: str) -> str:

@@ -52,10 +52,10 @@ UNCHANGED: Final[dict[str, Unchanged]] = {
     ),
     "left": Unchanged(
         "not dead or without a payload",
-        "no longer dead, or without a payload",
-        "it is no longer dead, or its payload is gone",
+        "not dead, or without a payload",
+        "it is not dead, or its payload is gone",
     ),
-    "unknown": Unchanged("is not in the queue (any more)", "gone meanwhile", "no message has this id"),
+    "unknown": Unchanged("is not in the queue", "gone meanwhile", "no message has this id"),
     "dead": Unchanged("is already dead", "dead meanwhile"),
 }
 """By outcome."""
@@ -342,7 +342,7 @@ ACTIONS: Final = _by_name(
             "Stop",
             "being stopped",
             "You cannot undo this. Within 2 seconds, async handlers are cancelled, and pool processes and programs are "
-            "ended; a handler in a thread or of a batch is only told. Messages that wait meanwhile are cancelled.",
+            "ended; a handler in a thread or of a batch is only notified. Messages that wait meanwhile are cancelled.",
         ),
         about="Cancel messages, and stop the handlers of those that a consumer is running.",
         about_matching="Cancel all running messages that match, and stop their handlers, as a job.",

@@ -75,7 +75,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(**given: Any) -> Changes:
-    """Return the fields to store for new values of settings, by name; UNSET stands for no change, None removes one.
+    """Return the fields to store for new values of settings, by name; UNSET means no change, None removes one.
 
     Raises:
         InvalidInput: names the argument.

@@ -42,7 +42,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
             tuples and sets become lists; bytes inside a payload become base64 text; keys become strings; datetimes,
             UUIDs and Decimals become text; dataclasses, msgspec Structs and Pydantic models become objects. Subclasses
             of text and numbers become plain ones; a list or dict of a subclass becomes what its iteration gives, and is
-            refused if it stores other values as well. NaN and infinity are refused, and so are more than 500 levels of
+            refused if it also stores other values. NaN and infinity are refused, and so are more than 500 levels of
             lists and objects in each other.
         delay: seconds (0 or more) or a timedelta until it is due. Without `delay` and `at`, it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.

@@ -219,7 +219,7 @@ def _too_late(known: Known, info: MessageInfo) -> str:
 def _of_its_key(known: Known, until: dt.datetime) -> str:
     most = known.limits.concurrency_per_key
     if most is None:
-        return f", which no longer applies: a consumer looks again by {known.at(until)}"
+        return f", which was removed: a consumer looks again by {known.at(until)}"
     # How many are running is unknown until a consumer looks again: dead consumers still hold slots.
     return f": {plural(most, 'message')} with its key may run at a time; a consumer looks again by {known.at(until)}"
 

@@ -21,8 +21,8 @@ def current_message() -> Message[Any] | None:
 class Message(Delivery[P], eq=False, gc=False):
     """A delivery of a message.
 
-    Each method raises StaleReceipt if the delivery is no longer yours, and InvalidInput in a process that was forked
-    after the message was received. Then nothing was changed.
+    Each method raises StaleReceipt if the delivery has ended, and InvalidInput in a process that was forked after the
+    message was received. Then nothing was changed.
     """
 
     def ack(self, then: Iterable[Outgoing] = ()) -> None:

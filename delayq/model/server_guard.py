@@ -35,7 +35,7 @@ def forbidding(allowed: Collection[str]) -> Iterator[None]:
 
 
 def check(label: str | None) -> None:
-    """Raise RealServerUsed if a block is open and none allows `label`; None stands for a server in memory."""
+    """Raise RealServerUsed if a block is open and none allows `label`; None means a server in memory."""
     if label is None or any(label in block or EVERYTHING in block for block in blocks):
         return
     if label.startswith(("queue ", "topic ")):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -28,7 +28,7 @@ from delayq.model.show import nearest
 from delayq.model.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
 
 HIDDEN = "***"
-"""Stands for a secret, and for what may be one."""
+"""Replaces a secret, or what may be one."""
 
 
 class Makers(NamedTuple):
@@ -71,6 +71,16 @@ def embedded_folder(url: str | None = None) -> Path | None:
 def check(url: str) -> None:
     """Raise InvalidURL if `url` is invalid; nothing is connected."""
     make(url, _CHECKING)
+
+
+def is_same_server(one: str, other: str) -> bool:
+    """Whether two URLs, perhaps without their secrets, name the same server and database, however they are written."""
+    if one == other:
+        return True
+    try:
+        return make(one, _PLACES) == make(other, _PLACES)  # type: ignore[no-any-return]  # of any maker
+    except InvalidURL:
+        return False
 
 
 def default_folder() -> Path:
@@ -435,3 +445,17 @@ def _checked(*_: Any, **__: Any) -> None:
 
 
 _CHECKING = Makers(*[_checked] * 5)
+
+
+def _hosts_of(addresses: Iterable[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    return frozenset((host.lower(), port) for host, port in addresses)
+
+
+_PLACES = Makers(
+    lambda address, settings, tls: (_hosts_of([address]), settings.get("db", 0), tls),
+    lambda path, settings: (path, settings.get("db", 0)),
+    lambda hosts, service, settings, _, tls: (_hosts_of(hosts), service, settings.get("db", 0), tls),
+    lambda hosts, _, tls: (_hosts_of(hosts), tls),
+    lambda folder: (folder or default_folder()).absolute(),
+)
+"""Makers of values that are equal for the same server and database."""

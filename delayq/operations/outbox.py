@@ -257,9 +257,27 @@ def _since(reply: Any) -> str:
 
 def ping(context: QueueContext, ids: Iterable[str]) -> Operation[None]:
     """Raise ServerError unless the servers of these messages answer on keys of the queue."""
-    keys = dict.fromkeys(context.shard(each).keys.meta for each in ids)
+    keys = yield from keys_of(context, ids)
     for reply in (yield [Command(key, ("HGET", key, "since"), identity) for key in keys]):
         unwrap(reply)
+
+
+def is_on_cluster(context: QueueContext) -> Operation[bool]:
+    """Return whether it is known that the server is a cluster."""
+    yield from ()
+    return context.spans_nodes()
+
+
+def keys_of(context: QueueContext, ids: Iterable[str]) -> Operation[list[str]]:
+    """Return a key on each node that these messages are for."""
+    yield from ()
+    return list(dict.fromkeys(context.shard(each).keys.meta for each in ids))
+
+
+def are_away(context: QueueContext, keys: Iterable[str]) -> Operation[bool]:
+    """Return whether it is known that the node of one of these keys is unavailable."""
+    yield from ()
+    return any(context.is_away(key) for key in keys)
 
 
 def is_newer(row: DueRow) -> bool:

@@ -1,4 +1,4 @@
-"""Scan structures and payload keys page by page. Whatever is there throughout is seen, perhaps twice."""
+"""Scan structures and payload keys page by page. What is there throughout is seen, perhaps twice."""
 
 from __future__ import annotations
 

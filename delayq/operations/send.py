@@ -149,7 +149,7 @@ def _completed(
         yield from _find_existing(context, encoded, range(len(encoded)), results)
     if replaced := [each.id for each in encoded if each.on_conflict == "replace"]:
         yield from schedule_chain.go_on(context, replaced)
-    return results  # type: ignore[return-value]  # none of them is None any more
+    return results  # type: ignore[return-value]  # none of them is None now
 
 
 def send_new(

@@ -144,13 +144,11 @@ def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
 
 
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
-    """Settle one delivery; raises StaleReceipt if it is no longer ours, InvalidInput in a forked process."""
+    """Settle one delivery; raises StaleReceipt if it has ended, InvalidInput in a forked process."""
     check_process([message])
     (ours,) = yield from settle(context, [(message, outcome)])
     if not unwrap(ours):
-        raise StaleReceipt(
-            f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
-        )
+        raise StaleReceipt(f"message {message.id} was settled, or its lease ran out; nothing was changed")
 
 
 def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Operation[list[bool]]:
@@ -294,7 +292,7 @@ def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation
     Replaced messages are renewed too: they keep their concurrency slot until their handler ends.
 
     Returns:
-        the messages that are no longer ours, each once, and an error of those that could not be renewed.
+        the messages whose deliveries have ended, each once, and an error of those that could not be renewed.
     """
     asked = lease_now()
     calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]

@@ -28,7 +28,7 @@ from delayq.model.interval import Interval
 from delayq.model.outage import Outage
 from delayq.outbox.database import POLL_SECONDS, Database
 from delayq.outbox.rows import operations
-from delayq.outbox.statements import NEW, REFUSED, SENT
+from delayq.outbox.statements import HELD, NEW, REFUSED, SENT
 from delayq.queue import Queue
 
 TRANSACTIONS = 500
@@ -57,13 +57,26 @@ LARGE = 1_000_000
 """Bytes that a server may close the connection on: the least limit that Redis lets one set is 1 MiB."""
 
 AWAY = (ServerError, StoreError)
-Kind = Literal["safe", "sent", "refused", "failed", "postponed"]
-WAITING = ("failed", "postponed")
+Kind = Literal["safe", "sent", "refused", "failed", "held", "away"]
+WAITING = ("failed", "held", "away")
 MOST_QUEUES = 100
 """How many queues a relay keeps open, each with its own connections."""
 
 PAGES = 20
 """How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
+
+HELD_PAGES = 2
+"""The same for the held rows of a queue. A queue that still refuses them has cost others one page."""
+
+HELD_QUEUES = 100
+"""How many queues with held rows a turn looks at; the next one continues with those after them."""
+
+FIRST_WAIT_MS = 1000
+LONGEST_AWAY_MS = 4000
+"""How long rows wait if a node of a cluster is away: as for a server, a relay sends soon after its return."""
+
+_QueueName: TypeAlias = tuple[str, str]
+"""A queue: its prefix and its name."""
 
 _Key: TypeAlias = tuple[str, str, int | None, int | None]
 """A queue: its prefix, its name, the number of its shards and its retries; None for what is recorded."""
@@ -83,7 +96,8 @@ class _Outcome(NamedTuple):
     """What became of a row.
 
     Attributes:
-        kind: "failed" is a row that failed alone; others are postponed with it, or for another reason.
+        kind: "failed" is a row that failed alone. "held" is one whose queue refuses every message for a while, and
+            "away" one whose node of a cluster is unavailable.
         text: the server's identity if it is sent, the error if it is not.
     """
 
@@ -96,23 +110,35 @@ class Lag(NamedTuple):
     """What waits in an outbox.
 
     Attributes:
-        new, sent, refused: rows by state: to be sent; sent, but Redis may still lose them; refused permanently.
+        new, held, sent, refused: rows by state: to be sent; to be sent once their queues accept messages again; sent,
+            but Redis may still lose them; refused permanently. A state with more rows has MOST_COUNTED, 10,000.
         seconds: since the insert of the oldest row to be sent; 0 if there is none.
-        sent_seconds: since the send of the oldest row that is sent.
+        sent_seconds: since the send of the oldest row that is sent; of the first 10,000, if there are more.
     """
 
     new: int
+    held: int
     sent: int
     refused: int
     seconds: float
     sent_seconds: float
 
+    @property
+    def unsent(self) -> int:
+        """Rows to be sent."""
+        return self.new + self.held
+
 
 def lag(database: Database) -> Lag:
-    """Return what waits in an outbox."""
-    found = {state: (count, age) for state, count, age in database.execute(database.statements.counts)}
-    new, sent, refused = (found.get(state, (0, 0)) for state in (NEW, SENT, REFUSED))
-    return Lag(new[0], sent[0], refused[0], max(0, new[1]) / 1000, max(0, sent[1]) / 1000)
+    """Return what waits in an outbox.
+
+    It reads at most 10,000 rows of each state, by an index, however many there are: a few milliseconds. PostgreSQL uses
+    the index once autovacuum has analyzed the table.
+    """
+    found = {state: (count, age or 0) for state, count, age in database.execute(database.statements.counts)}
+    new, held, sent, refused = (found[state] for state in (NEW, HELD, SENT, REFUSED))
+    seconds, sent_seconds = (max(0, age) / 1000 for age in (max(new[1], held[1]), sent[1]))
+    return Lag(new[0], held[0], sent[0], refused[0], seconds, sent_seconds)
 
 
 class Relay:
@@ -130,6 +156,7 @@ class Relay:
     Attributes:
         moved: rows whose messages were sent.
         refused: rows that Redis has refused permanently.
+        trouble: why the last turn failed: the database or Redis is away; "" if it did not.
 
     Raises:
         InvalidInput: `wait_replicas` is out of range.
@@ -150,15 +177,24 @@ class Relay:
         self._replicas = wait_replicas
         self._settle_ms = round(settle_seconds * 1000)
         self._queues: dict[_Key, Queue] = {}
-        self._failed: set[_Key] = set()  # their other rows wait, too, so that the order of a transaction is kept
-        self._waits: Counter[tuple[str, str]] = Counter()  # turns in which rows of a queue were postponed, in a row
+        self._failed: set[_QueueName] = set()  # their other rows wait, too, so that the order of a transaction is kept
+        self._waits: Counter[_QueueName] = Counter()  # turns in which rows of a queue had to wait, in a row
+        self._looked_at: _QueueName = ("", "")  # the last queue with held rows
+        self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
         self._now = 0  # of the turn, ms, by the database: one for all rows, or those sent later would be due earlier
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
         self._tell_sweep = Interval(TELL_SECONDS)
         self._is_told_of_replicas = False
+        self._turned_at = time.monotonic()
         self.moved = self.refused = 0
+        self.trouble = ""
+
+    @property
+    def stalled(self) -> float:
+        """The seconds since the loop of `run` last began a turn."""
+        return time.monotonic() - self._turned_at
 
     def run(self, stop: threading.Event, burst: bool = False) -> None:
         """Relay until `stop` is set; with `burst`, until no row is left but those that wait or were refused.
@@ -170,8 +206,10 @@ class Relay:
         """
         redis_outage, database_outage = Outage(), _DatabaseOutage()
         while not stop.is_set():
+            self._turned_at = time.monotonic()
             try:
                 taken = self.turn()
+                self.trouble = ""
                 if taken:
                     redis_outage.served()
                 self._tell()
@@ -180,8 +218,10 @@ class Relay:
                     return
                 self._database.wait(0 if taken else POLL_SECONDS)  # notifications would pile up
             except (ServerError, StoreError) as error:
+                self.trouble = f"Redis: {error}"
                 stop.wait(redis_outage.lost(error))
             except self._database.errors as error:
+                self.trouble = f"the database: {' '.join(str(error).split())}"
                 with suppress(*self._database.errors):
                     self._database.close()
                 stop.wait(database_outage.lost(error))
@@ -203,40 +243,73 @@ class Relay:
         self._failed.clear()
         with self._database.locking():
             outcomes: list[_Outcome] = []
-            for page in self._pages():
-                taken += len(page)
+            waiting: list[int] = []
+            for page, behind in self._pages():
+                taken += len(page) + len(behind)
                 outcomes += self._send(page)
-            if outcomes:
+                waiting += behind
+            for queue in self._held_queues():
+                for page, behind in self._pages(queue):
+                    taken += len(page) + len(behind)
+                    outcomes += self._send(page, raises=False)
+            if outcomes or waiting:
                 with self._database.writing():
                     gone = self._note(outcomes)
+                    self._hold(waiting, "earlier rows of this queue wait", 0)  # until those before them are tried
         self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
         if time.monotonic() >= self._sweep_at:
             self._sweep()
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
         return taken
 
-    def _pages(self) -> Iterator[list[_Taken]]:
-        """Lock the oldest transactions, and yield their rows in order, as many at a time as memory may hold."""
-        execute, transactions, last = self._database.execute, None, 0
-        if self._statements.locking:
-            transactions = [each for (each,) in execute(self._statements.heads, most=TRANSACTIONS)]
-            if not transactions:
+    def _pages(self, held: _QueueName | None = None) -> Iterator[tuple[list[_Taken], list[int]]]:
+        """Lock the oldest transactions, and yield their rows in order, as many at a time as memory may hold.
+
+        With each part come the numbers of rows that wait, because earlier ones of their queue do.
+
+        Args:
+            held: yield rows of this queue that are held; None for all others.
+        """
+        execute, statements, last = self._database.execute, self._statements, 0
+        of = {} if held is None else {"prefix": held[0], "queue": held[1]}
+        heads = None
+        if statements.locking:
+            first = statements.heads if held is None else statements.held_heads
+            heads = [seq for (seq,) in execute(first, most=TRANSACTIONS, **of)]
+            if not heads:
                 return
-        [(self._now,)] = execute(f"SELECT {self._statements.now}")
-        for _ in range(PAGES):
+        self._now = self._clock()
+        due = statements.due(heads) if held is None else statements.held_due(heads)
+        for _ in range(PAGES if held is None else HELD_PAGES):
             self._locked_at = time.monotonic()
-            found = execute(self._statements.due(transactions), seq=last, most=ROWS)
-            for numbers in operations.trips(found, ROWS, BYTES):
-                yield [_taken(row, self._now) for row in execute(self._statements.read(numbers))]
-            if len(found) < ROWS:
+            found = execute(due, seq=last, most=ROWS, **of)
+            waiting = [seq for seq, _, *queue, waits in found if waits or tuple(queue) in self._failed]
+            known = set(waiting)
+            sizes = [(seq, size) for seq, size, *_ in found if seq not in known]
+            for numbers in operations.trips(sizes, ROWS, BYTES):
+                yield [_taken(row, self._now) for row in execute(statements.read(numbers))], []
+            if waiting and held is None:
+                yield [], waiting
+            if len(found) < ROWS or held in self._failed:
                 return
             last = found[-1][0]
 
-    def _send(self, rows: Sequence[_Taken]) -> list[_Outcome]:
+    def _held_queues(self) -> Iterator[_QueueName]:
+        """Yield queues with held rows that are to be tried; those behind HELD_QUEUES in the next turns."""
+        for _ in range(HELD_QUEUES):
+            prefix, queue = self._looked_at
+            found = self._database.execute(self._statements.next_held, prefix=prefix, queue=queue)
+            self._looked_at = (found[0][0], found[0][1]) if found else ("", "")
+            if not found:
+                return
+            if found[0][2] <= self._clock() and self._looked_at not in self._failed:
+                yield self._looked_at
+
+    def _send(self, rows: Sequence[_Taken], raises: bool = True) -> list[_Outcome]:
         """Send rows, queue by queue.
 
-        Raises:
-            ServerError: none of them could be sent, because the server is away.
+        Args:
+            raises: raise the error if none of them could be sent because the server is away.
         """
         outcomes: list[_Outcome] = []
         away: DelayqError | None = None
@@ -245,27 +318,43 @@ class Relay:
             key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
             groups.setdefault(key, []).append(each)
         for key, group in groups.items():
-            if key in self._failed:
-                outcomes += [_Outcome(each, "postponed", "earlier rows of this queue were postponed") for each in group]
+            if key[:2] in self._failed:
+                outcomes += [_Outcome(each, "held", "earlier rows of this queue wait") for each in group]
                 continue
             known = next((at for at, each in enumerate(group) if operations.is_newer(each.row)), len(group))
             try:
                 found = self._send_group(self._queue(*key), group[:known]) if known else []
             except AWAY as error:
-                away, found = error, _all("postponed", group[:known], error)
+                found = _all("away", group[:known], error)
+                if not self._note_node(self._queue(*key), group):
+                    away = error
             except InvalidURL:
                 raise
             except InvalidInput as error:  # no such queue can be
                 found = _all("refused", group[:known], error)
-            found += _all(
-                "postponed", group[known:], FormatTooNew("the message is of a newer delayq: update the relay")
-            )
+            found += _all("held", group[known:], FormatTooNew("the message is of a newer delayq: update the relay"))
             if found[-1].kind in WAITING:
-                self._failed.add(key)
+                self._failed.add(key[:2])
             outcomes += found
-        if away is not None and all(each.kind in WAITING for each in outcomes):
+        if raises and away is not None and all(each.kind in WAITING for each in outcomes):
             raise away
         return [each._replace(taken=_without_message(each.taken)) for each in outcomes]
+
+    def _note_node(self, queue: Queue, rows: Iterable[_Taken]) -> bool:
+        """Return whether the server that is away is a node of a cluster, while others may serve other queues."""
+        if not queue.execute(operations.is_on_cluster):
+            return False
+        if queue.execute(operations.are_away, queue.execute(operations.keys_of, map(_message_id, rows))):
+            self._witnesses.add(queue)
+        return True
+
+    def _check_nodes(self, queue: Queue, rows: Iterable[_Taken]) -> None:
+        """Raise ServerNotReady if a node that rows are for is known to be away: each queue would wait for it again."""
+        if not self._witnesses - {queue}:
+            return
+        keys = queue.execute(operations.keys_of, map(_message_id, rows))
+        if any(each.execute(operations.are_away, keys) for each in self._witnesses if each is not queue):
+            raise ServerNotReady("a node of the cluster is unavailable; try again later")
 
     def _queue(self, prefix: str, name: str, shards: int | None = None, retries: int | None = None) -> Queue:
         key = prefix, name, shards, retries
@@ -274,7 +363,9 @@ class Relay:
             queue = Queue(name, url=self._url, prefix=prefix, shards=shards, max_retries=retries)
         self._queues[key] = queue  # the last one, as it is used last
         if len(self._queues) > MOST_QUEUES:
-            self._queues.pop(next(iter(self._queues))).close()
+            oldest = self._queues.pop(next(iter(self._queues)))
+            oldest.close()
+            self._witnesses.discard(oldest)
         return queue
 
     def _send_group(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
@@ -284,6 +375,7 @@ class Relay:
             ServerError: the server is away.
         """
         self._hold_locks()
+        self._check_nodes(queue, rows)
         try:
             results = queue.execute(operations.send_rows, [each.row for each in rows], self._replicas)
         except (InvalidURL, ServerNotReady, ServerOutOfMemory):
@@ -292,10 +384,10 @@ class Relay:
             return self._by_halves(queue, rows) if len(rows) > 1 else _all("refused", rows, error)
         except DelayqError as error:
             if type(error) not in (ServerError, ServerUnreachable):
-                return _all("postponed", rows, error)
-            queue.execute(operations.ping, [_id(each.row) for each in rows])  # if it is away, no row is at fault
+                return _all("held", rows, error)
+            queue.execute(operations.ping, map(_message_id, rows))  # if it is away, no row is at fault
             if isinstance(error, ServerUnreachable) and sum(len(each.row.message) for each in rows) < LARGE:
-                return _all("postponed", rows, error)  # it closes a connection on which an argument is too large for it
+                return _all("held", rows, error)  # it closes a connection on which an argument is too large for it
             if len(rows) > 1:
                 return self._by_halves(queue, rows)
             return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "failed", rows, error)
@@ -323,7 +415,7 @@ class Relay:
 
     def _note(self, outcomes: Sequence[_Outcome]) -> list[_Taken]:
         """Write what became of rows; return those that are deleted."""
-        by_kind: dict[tuple[Kind, str, tuple[str, str] | None], list[_Taken]] = {}
+        by_kind: dict[tuple[Kind, str, _QueueName | None], list[_Taken]] = {}
         queues, waiting = set(), set()
         for each in outcomes:
             queue = each.taken.prefix, each.taken.queue
@@ -334,13 +426,14 @@ class Relay:
             by_kind.setdefault((each.kind, each.text, of), []).append(each.taken)
         for queue in queues - waiting:
             self._waits.pop(queue, None)
+        now = self._clock()
         for (kind, text, _), rows in by_kind.items():
             for start in range(0, len(rows), ROWS):
-                self._note_some(kind, text, rows[start : start + ROWS])
+                self._note_some(kind, text, rows[start : start + ROWS], now)
         self._waits.update(waiting)
         return [each.taken for each in outcomes if each.kind == "safe"]
 
-    def _note_some(self, kind: Kind, text: str, rows: Sequence[_Taken]) -> None:
+    def _note_some(self, kind: Kind, text: str, rows: Sequence[_Taken], now: int) -> None:
         execute, statements, numbers = self._database.execute, self._statements, [each.seq for each in rows]
         if kind == "safe":
             execute(statements.delete(numbers))
@@ -352,11 +445,18 @@ class Relay:
             first = rows[0]
             log.error("outbox rows refused", queue=first.queue, rows=len(rows), id=_id(first.row), error=text)
         else:
-            wait_ms = min(LONGEST_WAIT_MS, 1000 * 2 ** min(16, self._waits[rows[0].prefix, rows[0].queue]))
-            failed = int(kind == "failed")
-            execute(statements.postpone(numbers), error=text, due_ms=self._now + wait_ms, failed=failed)
+            longest = LONGEST_AWAY_MS if kind == "away" else LONGEST_WAIT_MS
+            wait_ms = min(longest, FIRST_WAIT_MS * 2 ** min(16, self._waits[rows[0].prefix, rows[0].queue]))
+            if kind == "failed":
+                execute(statements.postpone(numbers), error=text, due_ms=now + wait_ms)
+            else:
+                self._hold(numbers, text, now + wait_ms)
             log.warning("outbox rows postponed", queue=rows[0].queue, rows=len(rows), error=text)
         self.moved += len(rows) if kind in ("safe", "sent") else 0
+
+    def _hold(self, numbers: Sequence[int], text: str, due_ms: int) -> None:
+        for start in range(0, len(numbers), ROWS):
+            self._database.execute(self._statements.hold(numbers[start : start + ROWS]), error=text, due_ms=due_ms)
 
     def _release(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """Let the reservations of deleted rows end: prefix and name of the queue, ids of the row and the message."""
@@ -374,7 +474,7 @@ class Relay:
         queues = self._database.execute(statements.queues_of_sent)
         if not queues:
             return
-        [(now,)] = self._database.execute(f"SELECT {statements.now}")
+        now = self._clock()
         written: dict[str, bool] = {}  # whether servers have written all to their disks: several queues may be on each
         for prefix, name in queues:
             try:
@@ -415,6 +515,11 @@ class Relay:
             if len(found) < ROWS:
                 return
 
+    def _clock(self) -> int:
+        """Return the database's time, ms."""
+        [(now,)] = self._database.execute(f"SELECT {self._statements.now}")
+        return int(now)
+
     def _is_empty(self) -> bool:
         """Whether nothing is left to do now."""
         found = self._database.execute(self._statements.due(None), seq=0, most=1)
@@ -426,7 +531,7 @@ class Relay:
             return
         self._tell_at = time.monotonic() + TELL_SECONDS
         found = lag(self._database)
-        if found.new or found.refused or found.sent_seconds > TELL_SECONDS:
+        if found.unsent or found.refused or found.sent_seconds > TELL_SECONDS:
             log.info("outbox", **found._asdict())
 
 
@@ -470,6 +575,10 @@ def _without_message(taken: _Taken) -> _Taken:
 
 def _all(kind: Kind, rows: Iterable[_Taken], error: Exception) -> list[_Outcome]:
     return [_Outcome(each, kind, f"{type(error).__name__}: {error}") for each in rows]
+
+
+def _message_id(taken: _Taken) -> str:
+    return _id(taken.row)
 
 
 def _id(row: operations.DueRow) -> str:

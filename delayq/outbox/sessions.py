@@ -20,6 +20,9 @@ try:
 except ImportError as error:
     raise ImportError(f"delayq.outbox needs SQLAlchemy 2: {install('outbox')}") from error
 
+NOTIFY = "delayq_outbox_notify"
+"""An execution option of SQLAlchemy, of an engine or a connection: False lets relays of PostgreSQL poll."""
+
 SyncSession: TypeAlias = "Session | scoped_session[Any] | Connection"
 AnyAsyncSession: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 AnyQueue: TypeAlias = Queue | AsyncQueue
@@ -39,7 +42,8 @@ def send(session: Any, queue: AnyQueue, payload: Any, **options: Any) -> Any:
     Everything is checked at once, as `Queue.send` does; Redis is not asked.
 
     Args:
-        session: a Session or Connection of SQLAlchemy 2. With an AsyncSession or AsyncConnection, await the result.
+        session: a Session or Connection of SQLAlchemy 2. With an AsyncSession or AsyncConnection, await the result. On
+            PostgreSQL, the commit wakes the relays, unless the execution option ``delayq_outbox_notify`` is False.
         queue: of either API.
         payload: as for `Queue.send`; or an `Outgoing`, such as ``task.message(…)``.
         options: those of `Outgoing`, but `on_conflict` and `unique_for`. `delay` and `expires_in` count from now.
@@ -84,7 +88,7 @@ def _write(session: Any, made: Sequence[operations.Row]) -> list[str] | Awaitabl
 async def _write_async(session: Any, values: list[dict[str, Any]], ids: list[str]) -> list[str]:
     connection = session if isinstance(session, AsyncConnection) else await session.connection()
     if values:
-        await connection.execute(_insert(connection), values)
+        await connection.run_sync(lambda each: each.execute(_insert(each), values))
     return ids
 
 
@@ -96,4 +100,4 @@ def _insert(connection: Any) -> Any:
     statements = BY_DIALECT.get(connection.dialect.name)
     if statements is None:
         raise InvalidInput(f"the outbox works with PostgreSQL and SQLite, not with {connection.dialect.name}")
-    return text(statements.insert)
+    return text(statements.insert(connection.get_execution_options().get(NOTIFY, True)))

@@ -14,8 +14,12 @@ TABLE = "delayq_outbox"
 CHANNEL = "delayq_outbox"
 """On which PostgreSQL notifies relays."""
 
-NEW, SENT, REFUSED = "new", "sent", "refused"
-"""The states of a row: to be sent; sent, but Redis may still lose it; refused by Redis permanently."""
+NEW, HELD, SENT, REFUSED = "new", "held", "sent", "refused"
+"""The states of a row: to be sent; to be sent once its queue accepts messages again; sent, but Redis may still lose it;
+refused by Redis permanently."""
+
+MOST_COUNTED = 10_000
+"""How many rows of a state are counted, at most."""
 
 _PARAMETER = re.compile(r":(\w+)")
 
@@ -33,8 +37,8 @@ class Statements:
         now: the time, ms since 1970.
         transaction: a number of the transaction that inserts a row.
         size: the function that returns the size of bytes.
-        locking: locks rows until the transaction ends, and leaves out those that are locked.
-        notify: the end of an insert.
+        locking: locks rows of ``{}`` until the transaction ends, and leaves out those that are locked.
+        notify: the end of an insert that wakes relays.
         create: creates the table.
     """
 
@@ -45,29 +49,65 @@ class Statements:
     notify: str
     create: tuple[str, ...]
 
-    @property
-    def insert(self) -> str:
+    def insert(self, notifies: bool = True) -> str:
         return (
             f"INSERT INTO {TABLE} (id, transaction_id, prefix, queue, message, options, created_ms, state, attempts, "
             f"due_ms) VALUES (:id, {self.transaction}, :prefix, :queue, :message, :options, {self.now}, '{NEW}', 0, 0)"
-            f"{self.notify}"
+            f"{self.notify if notifies else ''}"
         )
 
     @property
     def heads(self) -> str:
-        """Lock the first row of each of the oldest transactions that have rows to send; the row stands for it."""
-        return (
-            f"SELECT transaction_id FROM {TABLE} AS head WHERE state = '{NEW}' AND due_ms <= {self.now} AND NOT EXISTS "
-            f"(SELECT 1 FROM {TABLE} AS earlier WHERE earlier.transaction_id = head.transaction_id AND earlier.seq < "
-            f"head.seq AND earlier.state = '{NEW}') ORDER BY seq LIMIT :most{self.locking}"
+        """Lock the first rows to send of the oldest transactions, one for each queue; it represents the others."""
+        return self._heads(f"{_of('head', NEW)} AND head.due_ms <= {self.now}", f"= '{NEW}'")
+
+    @property
+    def held_heads(self) -> str:
+        """The same for held rows of one queue."""
+        return self._heads(
+            f"head.state = '{HELD}' AND head.prefix = :prefix AND head.queue = :queue", f"IN ('{NEW}', '{HELD}')"
         )
 
-    def due(self, transactions: Iterable[int] | None) -> str:
-        """Lock the rows after `seq` that are to be sent, of some or all transactions; return numbers and sizes."""
-        of = "" if transactions is None else f" AND transaction_id IN ({_numbers(transactions)})"
+    def _heads(self, wanted: str, earlier: str) -> str:
         return (
-            f"SELECT seq, {self.size}(message) FROM {TABLE} WHERE state = '{NEW}' AND due_ms <= {self.now} AND "
-            f"seq > :seq{of} ORDER BY seq LIMIT :most{self.locking}"
+            f"SELECT head.seq FROM {TABLE} AS head WHERE {wanted} AND NOT EXISTS (SELECT 1 FROM {TABLE} AS earlier "
+            f"WHERE {_SAME.format('earlier', 'head')} AND earlier.seq < head.seq AND earlier.state {earlier}) "
+            f"ORDER BY head.state, head.seq LIMIT :most{self.locking.format('head')}"
+        )
+
+    def due(self, heads: Iterable[int] | None) -> str:
+        """Lock the rows after `seq` to send: those that some heads stand for, or all.
+
+        It returns their numbers, sizes and queues, and whether rows of the queue are held.
+        """
+        held = (
+            f"EXISTS (SELECT 1 FROM {TABLE} AS held WHERE held.state = '{HELD}' AND held.prefix = row.prefix "
+            "AND held.queue = row.queue)"
+        )
+        return self._due(f"row.state = '{NEW}' AND row.due_ms <= {self.now}", heads, held)
+
+    def held_due(self, heads: Iterable[int] | None) -> str:
+        """The same for held rows of one queue."""
+        return self._due(
+            f"row.state = '{HELD}' AND row.prefix = :prefix AND row.queue = :queue", heads, f"row.state <> '{HELD}'"
+        )
+
+    def _due(self, wanted: str, heads: Iterable[int] | None, held: str) -> str:
+        of, joined = "", ""
+        if heads is not None:
+            joined = f" JOIN {TABLE} AS head ON {_SAME.format('row', 'head')}"
+            of = f"head.seq IN ({_numbers(heads)}) AND "
+        return (
+            f"SELECT row.seq, {self.size}(row.message), row.prefix, row.queue, {held} FROM {TABLE} AS row{joined} "
+            f"WHERE {of}{wanted} AND row.seq > :seq ORDER BY row.seq LIMIT :most{self.locking.format('row')}"
+        )
+
+    @property
+    def next_held(self) -> str:
+        """The queue after a queue, by prefix and name, that has held rows, and when the first of them is tried."""
+        return (
+            f"SELECT prefix, queue, due_ms FROM {TABLE} WHERE state = '{HELD}' AND (prefix, queue) > (:prefix, :queue) "
+            "ORDER BY prefix, queue, seq LIMIT 1"
         )
 
     def read(self, rows: Iterable[int]) -> str:
@@ -86,10 +126,15 @@ class Statements:
         )
 
     def postpone(self, rows: Iterable[int]) -> str:
+        """Let rows that have failed alone wait; their queue's other rows do not."""
         return (
-            f"UPDATE {TABLE} SET attempts = attempts + :failed, error = :error, due_ms = :due_ms WHERE seq IN "
-            f"({_numbers(rows)})"
+            f"UPDATE {TABLE} SET state = '{NEW}', attempts = attempts + 1, error = :error, due_ms = :due_ms WHERE seq "
+            f"IN ({_numbers(rows)})"
         )
+
+    def hold(self, rows: Iterable[int]) -> str:
+        """Let rows wait until their queue accepts messages."""
+        return f"UPDATE {TABLE} SET state = '{HELD}', error = :error, due_ms = :due_ms WHERE seq IN ({_numbers(rows)})"
 
     def refuse(self, rows: Iterable[int]) -> str:
         return (
@@ -104,8 +149,8 @@ class Statements:
     def sent(self, is_on: str) -> str:
         """Lock sent rows of a queue; `is_on` is a condition on their server."""
         return (
-            f"SELECT seq, id, options FROM {TABLE} WHERE state = '{SENT}' AND prefix = :prefix AND queue = :queue AND "
-            f"sent_ms <= :until AND {is_on} ORDER BY seq LIMIT :most{self.locking}"
+            f"SELECT seq, id, options FROM {TABLE} AS row WHERE state = '{SENT}' AND prefix = :prefix AND "
+            f"queue = :queue AND sent_ms <= :until AND {is_on} ORDER BY seq LIMIT :most{self.locking.format('row')}"
         )
 
     def send_again(self, rows: Iterable[int]) -> str:
@@ -113,8 +158,12 @@ class Statements:
 
     @property
     def counts(self) -> str:
-        since = f"CASE state WHEN '{SENT}' THEN sent_ms ELSE created_ms END"
-        return f"SELECT state, count(*), {self.now} - min({since}) FROM {TABLE} GROUP BY state"
+        """For each state, the number of rows and the age of the oldest one; both of its first MOST_COUNTED rows."""
+        return " UNION ALL ".join(
+            f"SELECT '{state}', count(*), {self.now} - min(since_ms) FROM (SELECT {since} AS since_ms FROM {TABLE} "
+            f"WHERE {_of(TABLE, state)} ORDER BY state, seq LIMIT {MOST_COUNTED}) AS first_{state}"
+            for state, since in ((NEW, "created_ms"), (HELD, "created_ms"), (SENT, "sent_ms"), (REFUSED, "created_ms"))
+        )
 
     @property
     def refused(self) -> str:
@@ -130,6 +179,18 @@ class Statements:
             f"UPDATE {TABLE} SET state = '{NEW}', attempts = 0, due_ms = 0 WHERE state = '{REFUSED}' AND (:id = '' OR "
             "id = :id) RETURNING id"
         )
+
+
+_SAME = "{0}.transaction_id = {1}.transaction_id AND {0}.prefix = {1}.prefix AND {0}.queue = {1}.queue"
+"""Rows of one transaction and one queue: their order is kept."""
+
+
+def _of(alias: str, state: str) -> str:
+    """The condition for a state that lets PostgreSQL read rows in the order of state and number by their index only.
+
+    With ``=``, it may read the table in the order of its numbers, through all rows of other states before.
+    """
+    return f"{alias}.state BETWEEN '{state}' AND '{state}'"
 
 
 def _numbers(rows: Iterable[int]) -> str:
@@ -156,7 +217,8 @@ def _table(seq: str, blob: str) -> tuple[str, ...]:
     return (
         f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(columns)})",
         f"CREATE INDEX IF NOT EXISTS {TABLE}_state ON {TABLE} (state, seq)",
-        f"CREATE INDEX IF NOT EXISTS {TABLE}_transaction ON {TABLE} (transaction_id, seq)",
+        f"CREATE INDEX IF NOT EXISTS {TABLE}_transaction ON {TABLE} (transaction_id, prefix, queue, seq)",
+        f"CREATE INDEX IF NOT EXISTS {TABLE}_held ON {TABLE} (prefix, queue, seq) WHERE state = '{HELD}'",
     )
 
 
@@ -164,7 +226,7 @@ POSTGRESQL = Statements(
     now="CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
     transaction="txid_current()",
     size="octet_length",
-    locking=" FOR UPDATE SKIP LOCKED",
+    locking=" FOR UPDATE OF {} SKIP LOCKED",
     notify=f" RETURNING pg_notify('{CHANNEL}', '')",
     create=_table("BIGSERIAL PRIMARY KEY", "BYTEA"),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from delayq.model.extras import install
-from delayq.outbox.statements import TABLE
+from delayq.outbox.statements import HELD, TABLE
 
 try:
-    from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+    from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 except ImportError as error:
     raise ImportError(f"delayq.outbox needs SQLAlchemy 2: {install('outbox')}") from error
 
+_HELD = text(f"state = '{HELD}'")
 metadata = MetaData()
 """Holds the table alone: for ``metadata.create_all(…)``, or one of Alembic's ``target_metadata``."""
 
@@ -31,6 +32,7 @@ table = Table(
     Column("server", String(80)),
     Column("error", Text),
     Index(f"{TABLE}_state", "state", "seq"),
-    Index(f"{TABLE}_transaction", "transaction_id", "seq"),
+    Index(f"{TABLE}_transaction", "transaction_id", "prefix", "queue", "seq"),
+    Index(f"{TABLE}_held", "prefix", "queue", "seq", postgresql_where=_HELD, sqlite_where=_HELD),
     sqlite_autoincrement=True,
 )

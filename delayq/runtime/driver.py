@@ -71,7 +71,10 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
         except BaseException as error:  # noqa: BLE001  # it is raised below
             results.put((None, error))
 
-    threading.Thread(target=run, name="delayq-last-call", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="delayq-last-call", daemon=True).start()
+    except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread in exit handlers
+        run()
     try:
         result, error = results.get(timeout=seconds)
     except queue.Empty:

@@ -82,7 +82,7 @@ class FairDispatcher:
     ) -> None:
         self.lanes: list[QueueLane[Any]] = [QueueLane(self, number, weight) for number, weight in enumerate(weights)]
         self.lock = threading.RLock()  # handlers end on their threads
-        self.is_closed = False  # nothing starts any more; may be set by a signal handler
+        self.is_closed = False  # nothing starts from then on; may be set by a signal handler
         self._concurrency = concurrency
         self._scheduler = WeightedFairScheduler(weights, strict)
         self._strict = strict

@@ -114,12 +114,12 @@ def end_fork(error: BaseException | None = None) -> NoReturn:
         if error is not None and not isinstance(error, SystemExit):
             traceback.print_exception(error)
         flush()
-    finally:  # even if printing fails because nobody reads the output any more
+    finally:  # even if printing fails because nobody reads the output
         os._exit((code if isinstance(code, int) else code is not None) & 0xFF)
 
 
 def flush() -> None:
     """Flush the standard streams."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # no stream, nobody reads it any more, or it is the handler's own
+        with contextlib.suppress(Exception):  # no stream, nobody reads it, or it is the handler's own
             stream.flush()

@@ -1,6 +1,6 @@
 """Ends the programs of a process that was killed: a small process that outlives it for a moment.
 
-A killed process can end nothing any more, and no kernel does it in its place: PR_SET_PDEATHSIG of Linux acts when the
+A killed process cannot end its programs, and no kernel does it in its place: PR_SET_PDEATHSIG of Linux acts when the
 thread that started a program ends, and the program's own subprocesses do not inherit it.
 """
 

@@ -38,7 +38,7 @@ class Kind(NamedTuple):
             raises, although another program may have written the header. None if the header is the name itself.
         missing: called with the queue's name and a message whose function is not here. It returns the error that fails
             the delivery, as if a handler had raised it; None lets the queue's main function handle the message.
-        returns_values: what the functions return is a value, and the message is acked whatever it is.
+        returns_values: what the functions return is a value, and the message is always acked.
     """
 
     header: str

@@ -40,7 +40,7 @@ class Heartbeat:
         while not self._runs.acquire(timeout=seconds):
             try:
                 self._beat()
-            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
+            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed
                 note_failure(error)
                 seconds = min(AGAIN_SECONDS, self._seconds)
             else:

@@ -36,7 +36,7 @@ class Heartbeat:
             await asyncio.sleep(seconds)
             try:
                 await self._beat()
-            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
+            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed
                 note_failure(error)
                 seconds = min(AGAIN_SECONDS, self._seconds)
             else:

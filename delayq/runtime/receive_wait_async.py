@@ -71,7 +71,7 @@ class ReceiveWait:
         self._bells.interrupt()
 
     async def end(self) -> None:
-        """Stop listening, and pass on what this receiver no longer watches."""
+        """Stop listening, and pass on what this receiver has watched."""
         has_token = await self._bells.stop()
         promised, self._promised = self._promised and time.monotonic() < self._until, False
         if (has_token or promised) and self._executor.is_open:

@@ -30,7 +30,7 @@ class _PendingSend:
         leader: the number of the call that sends it; 0 while none does.
         turn: released when the thread may continue: with a result, or with a batch to send.
         follower: the next to wake. If all were woken at once, their threads would fight for the interpreter's lock.
-        has_left: the thread no longer waits.
+        has_left: the thread has stopped waiting.
     """
 
     __slots__ = ("batch", "call", "encoded", "follower", "has_left", "leader", "result", "turn")
@@ -70,7 +70,7 @@ class SendCoalescer:
         self._leader = 0
         self._waiting: list[_PendingSend] = []
         self._threads: set[int] = set()  # those in `send`
-        self._calls: set[int] = set()  # of `send` that have not ended; an ended one no longer leads
+        self._calls: set[int] = set()  # of `send` that have not ended; an ended one does not lead
         self._numbers = itertools.count(1)
 
     def close(self) -> None:

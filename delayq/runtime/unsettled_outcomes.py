@@ -133,7 +133,7 @@ class UnsettledOutcomes(Generic[D]):
         return frozenset([*(id(subject) for subject, _ in known), *self.refused.waiting])
 
     def end(self) -> None:
-        """Let none wait any more: the run ends."""
+        """End all waits: the run ends."""
         self._is_ending = True
         small, large = self.refused.clear()
         self.ready += [*small, *self._backlog.all()]

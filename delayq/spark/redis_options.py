@@ -48,7 +48,7 @@ class RedisOptions:
         return cls(_url(options), options.get("prefix", "delayq"), seconds)
 
     def hurried(self, most: float) -> RedisOptions:
-        """Return the same server, for which tasks wait no longer than some seconds."""
+        """Return the same server, for which tasks wait at most some seconds."""
         found = copy(self)
         found.wait_for = min(most, self.wait_for)
         return found

@@ -71,7 +71,8 @@ class Cluster(ClusterCalls):
             looker = self._looker
             if looker is None or not looker.is_alive():
                 looker = self._looker = self._start(self._look)
-            looker.join(max(0.0, end - time.monotonic()))
+            if looker.is_alive():
+                looker.join(max(0.0, end - time.monotonic()))
 
     def _look(self) -> None:
         """Read the slots from any node, once for all threads that wait for this."""
@@ -202,7 +203,10 @@ class Cluster(ClusterCalls):
 
         thread = threading.Thread(target=run, name="delayq-cluster-node", daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread in exit handlers
+            run()
         return thread
 
 

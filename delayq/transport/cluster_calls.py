@@ -287,7 +287,7 @@ class ClusterCalls:
                 self._try_beside(trouble, None)
 
     def _silent(self, node: Any) -> Trouble | None:
-        """Note that nobody listens to a node any more; return the trouble if it is new."""
+        """Note that nobody listens to a node now; return the trouble if it is new."""
         trouble = self._troubles.begin(node.name, exceptions.TimeoutError(node_troubles.SILENCE))
         if trouble is not None:
             trouble.is_silent = True

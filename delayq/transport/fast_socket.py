@@ -262,7 +262,7 @@ class FastSocketPool:
         return results
 
     def end(self) -> None:
-        """Give all sockets back to the pool; those in use follow when they are no longer used."""
+        """Give all sockets back to the pool; those in use follow after their use."""
         self._keep = False
         self.close()
 

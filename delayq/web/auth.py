@@ -40,7 +40,7 @@ class Login(Protocol):
     asks_name: bool
 
     def user(self, name: str) -> User | None:
-        """Return a user who has logged in before; None if the name no longer exists."""
+        """Return a user who has logged in before; None if the name does not exist."""
 
     def device(self, name: str) -> str:
         """Return the device cookie for a browser in which this user has logged in; empty if there is none."""

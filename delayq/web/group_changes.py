@@ -226,7 +226,7 @@ class DeadLetters(JobChange, GroupChange):
                 await job.rest(0)
             return
         done, of = await (self.group.delete_dead if deletes else self.group.requeue_dead)(self.places), len(self.places)
-        some = f"{done:,} of {of:,} {became}.", "The others are no longer dead."
+        some = f"{done:,} of {of:,} {became}.", "The others have left the dead letters."
         job.tell(of, of, *((f"{done:,} {became}.",) if done == of else some), done=done)
 
 

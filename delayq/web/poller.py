@@ -110,7 +110,7 @@ class ServerPoller:
         self.error = ""
 
     def begin(self, wanted: Wanted) -> asyncio.Task[ServerSnapshot]:
-        """Begin `now`, which goes on if the caller no longer waits for it."""
+        """Begin `now`, which continues if the caller stops waiting for it."""
         look = asyncio.create_task(self.now(wanted))
         self._looks.add(look)
         look.add_done_callback(self._looks.discard)

@@ -45,7 +45,7 @@ class DeleteRecords(Change):
 
     async def act(self) -> str:
         done, of = await delete(self.topic, self.places), len(self.places)
-        some = f"Deleted {done:,} of {of:,} records; the others no longer exist."
+        some = f"Deleted {done:,} of {of:,} records; the others were already gone."
         return f"Deleted {plural(of, 'record')}." if done == of else some
 
 

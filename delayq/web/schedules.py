@@ -31,5 +31,5 @@ async def act(request: Request, queue: Queue, action: ScheduleAction, name: str)
     async with audit.audited(request, action.audited, queue=queue.name, schedule=name):
         done: SentMessage | bool = await getattr(queue.schedules, action.method or action.name)(name)
         if done is False:
-            raise HTTPException(404, f"Queue {queue.name} no longer has a schedule {name}.")
+            raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
     return done if isinstance(done, SentMessage) else None

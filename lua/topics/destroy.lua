@@ -15,7 +15,7 @@
 -- ARGV[2]  limit     1..500 records
 -- Returns  1 when the group was deleted; 0 when there was none; -1 when it holds more records: call again
 -- Cost     O(limit log n + consumers)
-local MONTH = 30 * 86400000
+local MONTH = '2592000000' -- ms
 acknowledge_nothing(KEYS[1], ARGV[1])
 local rows, ids = redis.pcall('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[2] + 1), {}
 if #rows > tonumber(ARGV[2]) then

@@ -13,7 +13,7 @@
 -- Returns  1 per record; 0 where the consumer does not hold it, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
-local DAY = 86400000
+local DAY = '86400000' -- ms
 local group, results, count = ARGV[1], {}, 0
 for i = 5, #ARGV, 2 do
   local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i], ARGV[4])

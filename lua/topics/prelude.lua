@@ -146,7 +146,7 @@ local function read(stream, from, to, limit, least, backwards)
   return found, 1
 end
 
--- A dead letter whose record is no longer in the topic is appended again, for its group alone: the last field names it.
+-- A dead letter whose record has left the topic is appended again, for its group alone: the last field names it.
 local FOR = 'delayq:group'
 
 local function is_for_others(fields, group)

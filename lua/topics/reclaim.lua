@@ -1,7 +1,7 @@
 -- reclaim: hand records that a group has left unacked for long to one of its consumers; bury those tried too often.
 --
 -- The first caller gets them: handing a record out resets its idle time. A record that was trimmed or deleted is a ghost:
--- it cannot be handled any more, and leaves the list. If consumers could not renew their records for a while, records whose
+-- it cannot be handled, and leaves the list. If consumers could not renew their records for a while, records whose
 -- time ran out meanwhile are left to them for a grace: see `look` and `look_at`.
 --
 -- State    unacked -> unacked, or buried

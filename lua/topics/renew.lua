@@ -11,7 +11,7 @@
 -- ARGV[4]  by_ms     the server's time by which the call should be executed; '' if the caller does not know
 -- ARGV[5]  mark      of the group when it handed them out, '*' if unknown; see `mark_of`
 -- ARGV[6..]          the ids of 1..500 records
--- Returns  1 per record, or 0 where the consumer does not hold it any more, in the same order
+-- Returns  1 per record, or 0 where the consumer does not hold it, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 look_at(KEYS[3], ARGV[3], ARGV[4], true)

@@ -14,7 +14,7 @@
 -- Returns  1 per dead letter; 0 where there is none; in their order, of those that were looked at
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
-local DAY = 86400000
+local DAY = '86400000' -- ms
 local results, group, bytes, left = {}, ARGV[1], 0, false
 local known = redis.pcall('XPENDING', KEYS[1], group)
 if known.err then return no_group(known, KEYS[1], group) end

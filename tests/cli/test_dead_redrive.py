@@ -77,7 +77,7 @@ def test_message_without_payload_is_not_requeued_and_is_counted(invoke: Invoke, 
     redis_client.delete(stocked._context.shards[0].keys.message("b"))
     result = invoke("dead", "requeue", "emails", "--all")
     assert (result.stdout, pending(stocked)) == ("requeued 2 messages\n", "ac")
-    assert result.stderr == "not requeued: 1, no longer dead or without a payload\n"
+    assert result.stderr == "not requeued: 1, not dead or without a payload\n"
 
 
 @pytest.mark.full
@@ -188,7 +188,7 @@ def test_payload_may_come_from_a_file_or_stdin(
 
 
 @pytest.mark.parametrize(
-    ("id", "named"), [("nobody", "'nobody' is not in the queue (any more)"), ("lives", "is not dead but scheduled")]
+    ("id", "named"), [("nobody", "'nobody' is not in the queue"), ("lives", "is not dead but scheduled")]
 )
 def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Invoke, queue: Queue):
     queue.send("x", id="lives", delay=60)
@@ -301,7 +301,7 @@ def test_dead_letter_that_was_requeued_meanwhile_is_not_edited(start: Start, env
     died_anew = f'import redis; redis.Redis(unix_socket_path="{socket}").zincrby("{keys.dead}", 5, "order-42")'
     code, shown = run_on_terminal(start, environment, f"{died_anew}; {SAVE.format('text')}")
     assert code == 1
-    assert "has meanwhile left the dead letters, or died again" in shown
+    assert "has left the dead letters in the meantime, or died again" in shown
     assert queue.stats().dead == 1
 
 

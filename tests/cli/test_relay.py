@@ -105,6 +105,17 @@ def test_server_has_to_be_named(invoke: Invoke, queue: Queue, database: str):
     assert "1 row to send" in invoke("relay", database, "--status").stdout
 
 
+def test_held_rows_are_counted_and_named(invoke: Invoke, queue: Queue, database: str, server: RedisServer):
+    write(database, queue, 1, 2, seconds_ago=90)
+    with server.client() as client:
+        client.set("delayq:{emails}:pending", "another program's")
+    invoke("relay", database, "--burst")
+    assert "2 rows to send, the oldest for 1m 3" in invoke("relay", database, "--status").stdout
+    assert ", 2 of them held; 0 sent" in invoke("relay", database, "--status").stdout
+    assert 'delayq_outbox_rows{state="held"} 2' in invoke("relay", database, "--metrics").stdout.splitlines()
+    assert "queues refuse their rows" in invoke("doctor", "--outbox", database).stdout
+
+
 def test_burst_that_can_send_nothing_fails(invoke: Invoke, queue: Queue, database: str, server: RedisServer):
     write(database, queue, 1)
     with server.client() as client:

@@ -261,7 +261,7 @@ def test_running_message_is_shown_with_its_lease(invoke: Invoke, queue: Queue):
 def test_unknown_message_is_exit_code_1(command: str, invoke: Invoke):
     result = invoke(*command.split(), "emails", "nobody")
     assert result.exit_code == 1
-    assert result.stderr == "delayq: queue emails has no message 'nobody' (any more)\n"
+    assert result.stderr == "delayq: queue emails has no message 'nobody'\n"
     assert result.stdout == ""
 
 

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from delayq import Consumer, Outgoing, Queue, doctor
 from delayq.errors import LoginRefused, ServerError
-from delayq.operations import send
+from delayq.operations import outbox, send
 from delayq.operations.limit_use import KeyUse, limit_use
 from delayq.operations.queue_context import QueueContext
 from tests.cli import conftest
@@ -53,6 +53,7 @@ OWN = {
     "observer": ("observes", "examines", "lasts"),
     "administrator": ("manages", "corrects", "repairs", "observes", "examines", "lasts"),
     "scheduler": ("schedules", "lasts"),
+    "relay": ("relays", "lasts"),
 }
 EXTRAS = {"`wait_replicas`": "confirms", "`delayq send --file`": "sends_a_file"}
 
@@ -113,6 +114,7 @@ SCRIPTS = {
     "administrator": "fitting get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
     " reschedule repair reconcile_stats unack_to_retry configure remove_queue",
     "scheduler": "enqueue_occurrence send",
+    "relay": "send send_unique",
 }
 
 
@@ -143,6 +145,13 @@ REFUSED: dict[str, dict[str, Any]] = {
         "purge": lambda queue: queue.purge(),
         "requeue-all": lambda queue: queue.dead.requeue(),
         "upcoming": lambda queue: queue.upcoming(),
+    },
+    "relay": {
+        "receive": lambda queue: queue.receive(),
+        "stats": lambda queue: queue.stats(),
+        "pause": lambda queue: queue.pause(),
+        "purge": lambda queue: queue.purge(),
+        "requeue-all": lambda queue: queue.dead.requeue(),
     },
     "consumer": {
         "send": lambda queue: queue.send("x", id="new"),
@@ -220,6 +229,7 @@ SHARDED: dict[str, Callable[[Queue, str], Any]] = {
     "observer": lambda queue, message_id: queue.get(message_id),
     "administrator": lambda queue, message_id: queue.get(message_id),
     "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).armed_page(10, 0)),
+    "relay": lambda queue, message_id: queue.execute(outbox.ping, [message_id]),
 }
 
 
@@ -376,6 +386,7 @@ COMMANDS = {
         ["dead", "list", "emails"],
         ["doctor"],
     ],
+    "relay": [["relay", "sqlite:///shop.db", "--create-table"], ["relay", "sqlite:///shop.db", "--burst"]],
     "scheduler": [
         ["cron", "add", "emails", "nightly", "0 3 * * *", "x"],
         ["cron", "list", "emails"],
@@ -531,3 +542,16 @@ def test_user_without_the_right_to_append_to_the_ledger_changes_nothing(any_serv
         else:
             assert mine.send("x").created
             assert bookkeeping.entries(root) == []
+
+
+def test_relay_notices_losses_with_the_optional_rights(server: RedisServer) -> None:
+    """Without each of them, it waits some seconds instead."""
+    with server.client() as admin:
+        admin.config_set("appendonly", "yes")
+        admin.config_set("appendfsync", "always")
+    [name] = [each for each in ON_OCCASION if each.startswith("a relay, so that it knows")]
+    added = ON_OCCASION[name].split()
+    assert tell(server, "relay", [*LINES["relay"], *added], STORIES["notices_losses"]) == ""
+    for right in added:
+        others = [each for each in added if each != right]
+        assert tell(server, "relay", [*LINES["relay"], *others], STORIES["notices_losses"]), right

@@ -1,5 +1,7 @@
 """Relays, Redis and PostgreSQL killed by turns while an application writes into its outbox.
 
+A relay is also stopped for two rounds, longer than PostgreSQL keeps its session, and all sessions are ended.
+
     python -m tests.harness.outbox_kills --transactions 100000
 
 Redis has appendfsync always and everysec by turns. A tenth of the transactions is rolled back. Those that were
@@ -39,6 +41,7 @@ QUEUES = ("one", "two")
 ROLLED_BACK = 10  # each n-th transaction
 MOST_ROWS = 4
 RELAYS = 3
+VICTIMS = ("relay", "redis", "database", "stopped relay", "sessions")
 WRITERS = 4
 orders = sa.Table(
     "orders", sa.MetaData(), sa.Column("number", sa.Integer, primary_key=True), sa.Column("rows", sa.Text)
@@ -126,6 +129,14 @@ class Relays:
         self._processes[number].wait()
         self._processes[number] = self._start()
 
+    def stop(self) -> None:
+        """Let one of them stand still until `resume`."""
+        self._processes[random.randrange(RELAYS)].send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for each in self._processes:
+            each.send_signal(signal.SIGCONT)
+
     def supervise(self) -> None:
         """Start those again that have found no database at their start."""
         for number, each in enumerate(self._processes):
@@ -135,6 +146,7 @@ class Relays:
 
     def close(self) -> None:
         """End them."""
+        self.resume()
         for each in self._processes:
             each.terminate()
         for each in self._processes:
@@ -181,6 +193,12 @@ class Application:
                 connection.rollback()
             else:
                 connection.commit()
+
+    def end_sessions(self) -> None:
+        """End all sessions but this one: those of relays, and its own others."""
+        with contextlib.suppress(sa.exc.DBAPIError), self._engine.connect() as connection:
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            connection.execute(sa.text(f"{ended} AND backend_type = 'client backend'"))
 
     def stop(self) -> None:
         """Write no more."""
@@ -268,10 +286,17 @@ def run_kills(transactions: int, kill_every: float, seconds: float = math.inf) -
         kills: Counter[str] = Counter()
         while any(each.is_alive() for each in application.threads):
             time.sleep(kill_every)
-            victim = ("relay", "redis", "database")[kills.total() % 3]
+            victim = VICTIMS[kills.total() % len(VICTIMS)]
             kills[victim] += 1
             if victim == "relay":
                 relays.kill()
+            elif victim == "stopped relay":
+                if kills[victim] % 3 == 1:
+                    relays.stop()
+                elif kills[victim] % 3 == 0:
+                    relays.resume()
+            elif victim == "sessions":
+                application.end_sessions()
             else:
                 killed = server if victim == "redis" else database
                 killed.kill()
@@ -281,6 +306,7 @@ def run_kills(transactions: int, kill_every: float, seconds: float = math.inf) -
             relays.supervise()
             if time.monotonic() - began > seconds:
                 application.stop()
+        relays.resume()
         application.close()  # the last kill may have cut its connections
         wait_until_empty(application, relays)
         expected = application.expected()

@@ -102,15 +102,20 @@ def fill(server: RedisServer, sizes: Iterable[int]) -> set[str]:
 
 def limit(server: RedisServer, **settings: str) -> None:
     with server.client() as client:
+        if client.config_get("min-string-size-avoid-copy-reply"):  # Valkey 9 does not count what it need not copy
+            client.config_set("min-string-size-avoid-copy-reply", 2**30)
         for name, value in settings.items():
             client.config_set(name.replace("_", "-"), value)
 
 
 def cut(server: RedisServer) -> int:
-    """How often the server has closed a connection because of its buffers."""
+    """How often the server has closed a connection because of its buffers; Redis 6.2 and 7.0 say it in their logs."""
     with server.client() as client:
         stats = client.info("stats")
-    return int(stats.get("client_output_buffer_limit_disconnections", 0)) + int(stats.get("evicted_clients", 0))
+    counted = stats.get("client_output_buffer_limit_disconnections")
+    if counted is None:
+        counted = server.log(1_000_000).count("for overcoming of output buffer limits")
+    return int(counted) + int(stats.get("evicted_clients", 0))
 
 
 @pytest.fixture
@@ -132,6 +137,8 @@ def test_round_trip_is_bounded_whatever_the_sizes_before(server: RedisServer, wa
 @each_way
 @pytest.mark.parametrize("setting", ["client_output_buffer_limit", "maxmemory_clients"])
 def test_fetch_that_the_server_cuts_becomes_smaller_and_costs_no_attempt(server: RedisServer, way: str, setting: str):
+    if setting == "maxmemory_clients" and server.version == "6.2":
+        pytest.skip("Redis limits the memory of all clients since 7.0")
     ids = fill(server, [SMALL] * 50 + [LARGE] * 12)
     limit(server, **{setting: "normal 2000000 0 0" if setting.startswith("client") else "3500000"})
     handled = WAYS[way](server.url, len(ids))

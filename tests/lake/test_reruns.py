@@ -101,7 +101,7 @@ def test_rerun_without_any_rows_is_not_a_loss(queue: Queue, lake: Path, clock: C
     assert examine(queue, str(lake)).findings == []
     clock.later(30 * HOUR)
     defer("a", "b", hours=3)
-    with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+    with pytest.raises(LakeMismatch, match="broke off so long ago that Redis has forgotten"):
         load(queue, lake)
 
 
@@ -179,7 +179,7 @@ def test_messages_sent_from_a_removed_file_are_not_sent_again_when_a_later_rerun
     clock.later(30 * HOUR)  # Redis no longer knows what it was sent
     defer(*back, hours=3)
     for _ in range(2):
-        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis has forgotten"):
             load(queue, lake)
     assert "a" not in [each.id for each in delivered(queue)]
 
@@ -194,7 +194,7 @@ def test_new_file_that_replaces_a_forgotten_one_is_always_refused(
     assert len(delivered(queue)) == 2
     clock.later(30 * HOUR)
     for _ in range(2):
-        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis has forgotten"):
             load(queue, lake)
     (new,) = msgspec.json.decode(manifest(old.parent).read_bytes(), type=Manifest).loading
     assert [new.file] == [path.name for path in files(lake)]  # as the error says to remove it from there

@@ -53,7 +53,7 @@ def test_everything_known_about_the_message_is_gone(queue):
 def test_stale_receipt_sends_nothing(queue, stale):
     before = queue.state()
     for choice in ("ignore", "replace", "error", "new"):
-        with pytest.raises(StaleReceipt, match="message a is no longer ours"):
+        with pytest.raises(StaleReceipt, match="message a was settled, or its lease ran out"):
             queue.ack_then("a", stale, [("f", "+0", b"F", choice)])
     assert queue.state() == before
 

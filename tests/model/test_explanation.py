@@ -196,7 +196,7 @@ IS_DUE = [
     ),
     (
         sentence(PARKED, parked=(NOW + 60_000, NOW - 3000)),
-        f"{BUT} is held back by the limit per key, which no longer applies: a consumer looks again by <in 1m>",
+        f"{BUT} is held back by the limit per key, which was removed: a consumer looks again by <in 1m>",
     ),
     (sentence(PARKED, {"concurrency_per_key": 2}, parked=(NOW + 9, NOW - 3000)), "is not due until <in 1m>"),
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -16,6 +18,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from delayq import InvalidInput, Outgoing, Queue, outbox
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import InvalidTime, PayloadNotSerializable, PayloadTooLarge
+from delayq.outbox import Relay, open_database
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 from tests.outbox.conftest import Shop
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -112,14 +117,29 @@ def test_scoped_sessions_are_sessions(shop: Shop):
     assert shop.rows == 1
 
 
-@pytest.mark.parametrize("of", [queue, AsyncQueue("emails", url=NOWHERE)], ids=["queue", "aio"])
+QUEUES = pytest.mark.parametrize("of", [queue, AsyncQueue("emails", url=NOWHERE)], ids=["queue", "aio"])
+
+
+@QUEUES
 def test_async_sessions_and_connections(shop: Shop, of: Any):
-    asyncio.run(write_async(shop, of))
+    """With aiosqlite and psycopg."""
+    asyncio.run(write_async(shop.url.replace("sqlite://", "sqlite+aiosqlite://"), of))
     assert shop.rows == 3
 
 
-async def write_async(shop: Shop, of: Any) -> None:
-    url = shop.url.replace("sqlite://", "sqlite+aiosqlite://")
+@QUEUES
+@pytest.mark.full
+def test_async_sessions_and_connections_of_asyncpg(postgresql_shop: Shop, of: Any, own_server: RedisServer):
+    asyncio.run(write_async(postgresql_shop.url.replace("+psycopg", "+asyncpg"), of))
+    relay = Relay(open_database(postgresql_shop.url), own_server.url)
+    relay.run(threading.Event(), burst=True)
+    relay.close()
+    with Queue("emails", url=own_server.url) as reader:
+        assert [each.payload for each in reader.receive(9)] == ["kept", "kept, too", "in a connection"]
+    assert postgresql_shop.rows == 0
+
+
+async def write_async(url: str, of: Any) -> None:
     engine = create_async_engine(url)
     try:
         async with AsyncSession(engine) as session:
@@ -135,3 +155,43 @@ async def write_async(shop: Shop, of: Any) -> None:
             outbox.send(session, of, "x", delay=-1)  # without being awaited
     finally:
         await engine.dispose()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_async", "asyncpg"])
+@pytest.mark.parametrize("notifies", [None, True, False])
+def test_commit_notifies_unless_the_engine_says_otherwise(postgresql_shop: Shop, driver: str, notifies: bool | None):
+    options = {} if notifies is None else {"delayq_outbox_notify": notifies}
+    url = postgresql_shop.url.replace("+psycopg", f"+{driver}")
+    with psycopg.connect(postgresql_shop.url.replace("+psycopg", ""), autocommit=True) as listener:
+        listener.execute("LISTEN delayq_outbox")
+        if driver == "psycopg":
+            engine = sa.create_engine(url, execution_options=options)
+            with Session(engine) as session, session.begin():
+                outbox.send(session, queue, 1)
+            engine.dispose()
+        else:
+            asyncio.run(write_one_async(url, options))
+        assert bool(list(listener.notifies(timeout=0.5, stop_after=1))) is (notifies is not False)
+    assert postgresql_shop.rows == 1
+
+
+async def write_one_async(url: str, options: dict[str, Any]) -> None:
+    engine = create_async_engine(url, execution_options=options)
+    async with AsyncSession(engine) as session, session.begin():
+        await outbox.send(session, queue, 1)
+    await engine.dispose()
+
+
+@pytest.mark.full
+def test_relay_polls_for_rows_that_nobody_announced(postgresql_shop: Shop, own_server: RedisServer):
+    relay, stop = Relay(open_database(postgresql_shop.url), own_server.url), threading.Event()
+    thread = threading.Thread(target=relay.run, args=(stop,))
+    thread.start()
+    engine = postgresql_shop.engine.execution_options(delayq_outbox_notify=False)
+    with engine.begin() as connection:
+        outbox.send(connection, queue, 1)
+    assert eventually(lambda: relay.moved == 1, 30)
+    stop.set()
+    thread.join()
+    relay.close()

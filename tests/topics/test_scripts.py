@@ -11,6 +11,7 @@ import redis
 from delayq.protocol.command import Command
 from delayq.protocol.topic_commands import ANY_MARK, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
+from tests.harness.lua.raw import refusing_numbers
 from tests.harness.tree import topic_scripts
 
 CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
@@ -67,6 +68,16 @@ def test_script_uses_only_the_keys_it_declares(any_client: redis.Redis, name: st
             narrow.get("another")
         narrow.connection_pool.disconnect()
     assert (stored(any_client, keys) == before) is (name in READ_ONLY)
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("name", CALLS)
+def test_script_gives_redis_large_numbers_as_text(any_client: redis.Redis, name: str):
+    """Redis 7.2 writes 2600000000 as 2.6e+9."""
+    keys = TopicKeys.of_topic("delayq", "t")
+    given(any_client, keys)
+    call = refusing_numbers(CALLS[name](TopicCommands(keys)))
+    call.read(any_client.execute_command(*call.words(whole=True)))
 
 
 def given(client: redis.Redis, keys: TopicKeys) -> None:

@@ -13,7 +13,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from delayq import Queue, aio
 from delayq.errors import InvalidURL, ServerUnreachable
-from delayq.model.server_url import Makers, check, make, redact
+from delayq.model.server_url import Makers, check, is_same_server, make, redact
 from delayq.transport import clients, open_client
 from delayq.transport.open_client import connect
 
@@ -367,3 +367,32 @@ def test_password_after_three_slashes_is_refused(scheme: str, path: str):
 def test_url_that_is_not_text_is_refused(url: Any):
     with pytest.raises(InvalidURL, match=type(url).__name__):
         check(url)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://host", "redis://Host:6379/0", True),
+        ("redis://host", "valkey://host/?db=0", True),
+        ("redis://ann:one@host/0", "redis://bob:two@host?socket_timeout=3", True),
+        ("redis://host", "redis://host/1", False),
+        ("redis://host", "rediss://host", False),
+        ("redis://host", "redis://host:6380", False),
+        ("redis://host", "redis+cluster://host", False),
+        ("redis://[::1]", "redis://[::1]:6379", True),
+        ("unix:///run/a", "redis+socket:///run/a?db=0", True),
+        ("unix:///run/a", "unix:///run/b", False),
+        ("redis+sentinel://a,b/jobs", "redis+sentinel://b:26379,a/jobs/0", True),
+        ("redis+sentinel://a,b/jobs", "redis+sentinel://a,b/other", False),
+        ("redis+cluster://a,b", "redis+cluster://b,a:6379/0", True),
+        ("redis+cluster://a,b", "redis+cluster://a", False),
+        ("embedded://", f"embedded://{Path.cwd() / '.delayq'}", True),
+        ("embedded:///a", "embedded:///b", False),
+        ("a client of redis-py", "redis://host", False),
+    ],
+)
+def test_same_server_is_found_however_it_is_written(one: str, other: str, same: bool, monkeypatch: pytest.MonkeyPatch):
+    for variable in "DELAYQ_HOME", "DELAYQ_REQUIRE_URL":
+        monkeypatch.delenv(variable, raising=False)
+    assert is_same_server(redact(one) if "://" in one else one, redact(other)) is same
+    assert is_same_server(redact(other), redact(one) if "://" in one else one) is same

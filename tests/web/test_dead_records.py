@@ -116,7 +116,7 @@ def test_selected_dead_letter_that_is_gone_is_reported(enter: Enter, group: Grou
     chosen = keys(client.get(f"{GROUP}/dead").text)
     group.delete_dead(group.dead()[:1])
     job = finished(client, run(client, act="delete", ids=chosen).headers["location"])
-    assert "1 of 2 deleted. The others are no longer dead." in job
+    assert "1 of 2 deleted. The others have left the dead letters." in job
     assert group.dead_length() == 0
 
 

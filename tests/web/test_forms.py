@@ -217,7 +217,7 @@ def test_refused_login_keeps_the_name_but_no_password(enter: Enter):
 def test_missing_schedule_is_reported_on_the_page_of_the_schedules(enter: Enter, queue: Queue):
     queue.schedules.add("kept", "every 1h")
     answer = send(enter(), f"{QUEUE}/schedules/none", act="pause", once="1")
-    assert (answer.status_code, "Queue emails no longer has a schedule none" in alert(answer.text)) == (404, True)
+    assert (answer.status_code, "Queue emails has no schedule none" in alert(answer.text)) == (404, True)
     assert "kept Every 1h" in words(answer.text)
 
 

@@ -33,7 +33,12 @@ class Migration(migrations.Migration):
                 "db_table": "delayq_outbox",
                 "indexes": [
                     models.Index(fields=["state", "seq"], name="delayq_outbox_state"),
-                    models.Index(fields=["transaction_id", "seq"], name="delayq_outbox_transaction"),
+                    models.Index(fields=["transaction_id", "prefix", "queue", "seq"], name="delayq_outbox_transaction"),
+                    models.Index(
+                        fields=["prefix", "queue", "seq"],
+                        name="delayq_outbox_held",
+                        condition=models.Q(("state", "held")),
+                    ),
                 ],
             },
         ),

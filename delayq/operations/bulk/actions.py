@@ -57,7 +57,7 @@ def retiming(due: Due, now_ms: float = 0.0) -> Act:
     """Give each waiting message its own due time; the words are those of `rescheduling`.
 
     Args:
-        now_ms: stands for the due time of a message that has none, because it is held.
+        now_ms: used as the due time of a message that has none, because it is held.
     """
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
@@ -95,7 +95,7 @@ def _score(reply: bytes | None) -> float | None:
 
 
 def requeueing(due: Raw) -> Act:
-    """Requeue dead letters: "requeued", or "left" if a message is no longer dead or its payload is gone."""
+    """Requeue dead letters: "requeued", or "left" if a message is not dead or its payload is gone."""
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         moved = yield from execute(scripts.requeue(ids, due))

@@ -35,7 +35,7 @@ def edit(
         died_at: when the dead letter that the caller saw died; None for any.
 
     Returns:
-        False if it is not dead (any more), or has died again. Then nothing was changed.
+        False if it is not dead, or has died again. Then nothing was changed.
 
     Raises:
         InvalidInput: payload, headers and timeout are all missing, or one is out of range; or the payload is gone and

@@ -1,4 +1,4 @@
-"""Dead letters of a group: records that are not delivered any more until they are requeued."""
+"""Dead letters of a group: records that are not delivered until they are requeued."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def page(context: TopicContext, group: str, after: Place | None, count: int) -> 
 
 
 def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord | None]:
-    """Read one dead letter of a group; None if it does not exist (any more)."""
+    """Read one dead letter of a group; None if it does not exist."""
     shards = yield from context.opened()
     if place.shard >= len(shards):
         return None

@@ -203,8 +203,8 @@ def renew(
         watch: of the consumer.
 
     Returns:
-        those that the consumer holds, those that it no longer holds, and an error. Records on an unavailable shard are
-        in neither list and are asked for again at the next heartbeat.
+        those that the consumer holds, those that it has lost, and an error. Records on an unavailable shard are in
+        neither list and are asked for again at the next heartbeat.
     """
     idle, calls = milliseconds(ack_timeout, "ack_timeout"), []
     targets = parts(context.shards, given, lambda record: record, MAX_RECORDS)

@@ -126,7 +126,7 @@ class TopicContext(RecordedContext[TopicCommands]):
     def known(self) -> Operation[list[TopicCommands]]:
         """Return the shards as the last check found them, however long ago it was: for records that are in hand.
 
-        What handlers have done is settled even if the topic's record no longer fits this client.
+        What handlers have done is settled even if the topic's record does not fit this client.
         """
         return self.shards if self.is_recorded else (yield from self.opened())
 

@@ -1,4 +1,4 @@
-"""Trim a topic: drop records that it no longer needs, a bounded number in each call."""
+"""Trim a topic: drop records that it does not need, a bounded number in each call."""
 
 from __future__ import annotations
 

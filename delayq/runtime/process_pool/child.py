@@ -87,7 +87,7 @@ class Owner:
             self._ask("report", progress)
 
     def end(self, answer: bytes) -> None:
-        """Send the outcome of the message; from then on, threads of its handler can no longer ask for anything."""
+        """Send the outcome of the message; from then on, threads of its handler cannot ask for anything."""
         with self._lock:
             self._is_over = True
             self._pipe.send_bytes(answer)
@@ -99,7 +99,7 @@ class Owner:
             raise InvalidInput(f"{argument!r} cannot be sent out of its process: {error}") from error
         with self._lock:
             if self._is_over:
-                raise StaleReceipt("the message is no longer ours: its handler has ended; nothing was changed")
+                raise StaleReceipt("the handler of the message has ended; nothing was changed")
             self._pipe.send_bytes(asked)
             answer, refusal = pickle.loads(self._pipe.recv_bytes())
         if refusal is not None:

@@ -31,7 +31,7 @@ class RedriveSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         sent: pending again.
-        gone: no longer dead, or died again since they were read; or the payload is gone.
+        gone: not dead, or died again since they were read; or the payload is gone.
         failed: still dead, as their edit failed.
         reasons: why edits failed and how often, the most frequent first; each task reports at most ten.
     """

@@ -196,7 +196,7 @@ def lost(offset: Offset, extent: Extent) -> str | None:
     """Say what of the entries after a place is gone; None if nothing is.
 
     If the server counts appended entries, its count is used. Otherwise entries count as lost if they may be: the place
-    itself no longer exists, and something was appended after it.
+    itself is gone, and something was appended after it.
     """
     if is_replaced(offset, extent):
         return (

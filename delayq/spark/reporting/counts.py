@@ -28,7 +28,7 @@ _IDS = "|".join(
 def timed(events: DataFrame) -> DataFrame:
     """Add `took`, in seconds: the lateness for delivered, and the time since the delivery for acked and nacked.
 
-    It is null if the ledger no longer has that delivery.
+    It is null if the ledger has dropped that delivery.
     """
     before = _attempts()
     is_end = f.col("event").isin("acked", "nacked") & (f.lag("event").over(before) == "delivered")

@@ -83,7 +83,7 @@ class IncrementalCounts:
             events.unpersist()
 
     def _begin(self, number: int) -> dt.datetime:
-        """Remove what is no longer needed, and return until when minutes are over."""
+        """Remove what is not needed, and return until when minutes are over."""
         for name in folders.names(self._folder):
             if int(name) < number - 1:
                 folders.remove_folder(f"{self._folder}/{name}")

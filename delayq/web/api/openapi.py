@@ -21,7 +21,7 @@ REFUSALS: dict[int, str] = {
     401: "The credentials are missing or wrong.",
     403: "The user may not do this, or the request may be forged.",
     404: "Nothing has this name.",
-    409: "This is not possible now, or no longer possible.",
+    409: "This is not possible in the present state.",
     413: "The request is too large.",
     415: "The request is not JSON.",
     421: "The dashboard does not answer to this host name.",

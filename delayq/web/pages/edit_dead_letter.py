@@ -53,7 +53,7 @@ async def edit(request: Request) -> Response:
             notice = "Reload this page to see its current content; what you have written here is not sent."
             raise HTTPException(409, f"{message_id} has died again since you opened it: nothing was changed. {notice}")
         else:
-            line["outcome"] = notice = f"{message_id} is no longer dead: nothing was changed."
+            line["outcome"] = notice = f"{message_id} has left the dead letters: nothing was changed."
     return audit.back(request, notice, "message")
 
 

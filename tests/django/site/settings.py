@@ -71,6 +71,11 @@ TASKS = {
     "default": {"BACKEND": BACKEND, "QUEUES": ["default", "emails", "a.b/c"], "OPTIONS": OPTIONS},
     "any": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {**OPTIONS, "enqueue_on_commit": None}},
     "outbox": {"BACKEND": BACKEND, "QUEUES": ["default"], "OPTIONS": {**OPTIONS, "outbox": True}},
+    "quiet": {
+        "BACKEND": BACKEND,
+        "QUEUES": ["default"],
+        "OPTIONS": {**OPTIONS, "outbox": True, "outbox_notify": False},
+    },
     "other": {"BACKEND": BACKEND, "OPTIONS": {**OPTIONS, "enqueue_on_commit": "other"}},
 }
 LOGGING = {

@@ -19,7 +19,7 @@ from delayq.cli.send.file import send_file
 
 from delayq import Outgoing, Queue, doctor
 from delayq.errors import DuplicateMessage, NotReplicated, QueueFull
-from delayq.operations import garbage, key_slots, schedule_chain
+from delayq.operations import garbage, key_slots, outbox, schedule_chain
 from delayq.transport import fast_socket
 from delayq.transport.bell_source import BellSource
 from delayq.transport.listener import BellListener
@@ -369,7 +369,49 @@ def sends_a_file(mine: Queue, root: Queue) -> None:
     assert_whole(root)
 
 
+def relays(mine: Queue, root: Queue) -> None:
+    """Send rows of an outbox, of which some exist, and let their reservations end."""
+    forget_scripts(root)
+    mine.execute(outbox.send_rows, due_rows(mine, [Outgoing("x")]))
+    ring(root)
+    root.send("x", id="taken", delay=60)
+    new = [Outgoing("x", delay=60), Outgoing("x", id="a", delay=60, headers={"k": "v"}), Outgoing("x", id="taken")]
+    rows = due_rows(mine, new)
+    for _ in range(2):  # again as after a failure of the database
+        mine.execute(outbox.send_rows, rows)
+    assert root.stats().sent == 4
+    ids = [row.options.id or row.id for row in rows]
+    mine.execute(outbox.ping, ids)
+    mine.execute(outbox.release, [(each, row.id) for each, row in zip(ids, rows, strict=True)])
+    assert_whole(root)
+    if len(root._context.shards) == 1:
+        root.configure(max_length=1)
+        [(full, _)] = mine.execute(outbox.send_rows, due_rows(mine, [Outgoing("x")]))
+        assert full == 1
+        root.configure(max_length=None)
+    assert_whole(root)
+
+
+def due_rows(queue: Queue, messages: list[Outgoing]) -> list[outbox.DueRow]:
+    """Return messages as rows that a relay has read."""
+    made = queue.execute(outbox.rows_of, messages, True)
+    return [outbox.DueRow(each.id, each.message, outbox.RowOptions.read(each.options), 0) for each in made]
+
+
+def notices_losses(mine: Queue, root: Queue) -> None:
+    """Ask whether messages are on the disk, and notice a restart."""
+    del root
+    mine.execute(outbox.send_rows, due_rows(mine, [Outgoing("x", delay=60)]))
+    [server] = mine.execute(outbox.synced, {})
+    assert server.is_safe
+    assert not server.identity.startswith(outbox.UNKNOWN)
+    [(_, before)] = mine.execute(outbox.send_rows, due_rows(mine, [Outgoing("x", delay=60)]))
+    assert before.is_safe
+
+
 STORIES: dict[str, Story] = {
+    "relays": relays,
+    "notices_losses": notices_losses,
     "sends": sends,
     "sends_a_file": sends_a_file,
     "confirms": confirms,

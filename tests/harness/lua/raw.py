@@ -170,6 +170,27 @@ def rewritten(call: Command[T], edit: Callable[[str], str]) -> Command[T]:
     return replace(call, script=script, whole=True)
 
 
+_REFUSING_NUMBERS = """
+local real = redis
+local function checked(name, ...)
+  for i, value in ipairs({...}) do
+    if type(value) == 'number' and math.abs(value) >= 1e6 and string.sub(name, 1, 1) ~= 'Z' then
+      error(name .. ' is given the number ' .. string.format('%.0f', value) .. ' as argument ' .. i)
+    end
+  end
+end
+local redis = setmetatable({
+  call = function(...) checked(...) return real.call(...) end,
+  pcall = function(...) checked(...) return real.pcall(...) end,
+}, {__index = real})
+"""
+
+
+def refusing_numbers(call: Command[T]) -> Command[T]:
+    """The same call; its script fails if it gives Redis a number from a million on, unless it may be a score."""
+    return rewritten(call, lambda text: _REFUSING_NUMBERS + text)
+
+
 def receipts(claimed: Claimed) -> dict[str, str]:
     """The receipts of a claim by id, built as its receiver builds them."""
     earlier = zip(claimed.ids, claimed.deliveries, strict=True)

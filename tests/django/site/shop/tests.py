@@ -24,6 +24,7 @@ from django.core import checks
 from django.core.management import CommandError, call_command
 from django.db import close_old_connections, connections, transaction
 from django.test import AsyncRequestFactory, SimpleTestCase, TestCase, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 import delayq
@@ -417,6 +418,15 @@ class InOutbox(Live):
         with transaction.atomic():
             ids = [shop.add.using(backend="outbox").enqueue(number).id for number in range(20)]
         self.assertEqual(ids, sorted(ids))
+
+    def test_commit_wakes_relays_of_postgresql_unless_it_is_turned_off(self):
+        connection = connections["default"]
+        for backend, notifies in ("outbox", connection.vendor == "postgresql"), ("quiet", False):
+            with CaptureQueriesContext(connection) as queries:
+                shop.add.using(backend=backend).enqueue(1, 2)
+            [insert] = [each["sql"] for each in queries if "delayq_outbox" in each["sql"]]
+            self.assertEqual("pg_notify" in insert, notifies)
+        self.assertEqual(self.relay(), 2)
 
     def test_relay_has_a_connection_of_its_own(self):
         if connections["default"].vendor == "postgresql":
