@@ -19,7 +19,7 @@ from delayq.model import server_guard
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients, trampoline
+from delayq.transport import clients, redis_py, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.executor_base import ExecutorBase, checked
 from delayq.transport.fast_socket import FastSocketPool
@@ -58,6 +58,9 @@ class Executor(ExecutorBase[Client, Cluster]):
             with self._lock:
                 if self._client is None:
                     client = self._connect()
+                    renew_in_child(client)  # until then, only `connect` knows a client that the user made
+                    if self._shared:
+                        redis_py.import_late_parts()
                     try:
                         if client not in checked:
                             check_server(client)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import redis
+
+from delayq.late_import import late_import
 
 DRIVER_INFO: dict[str, Any] = {}
 if redis.VERSION >= (7, 4, 1):  # the first whose clients all accept it
@@ -15,6 +18,15 @@ if redis.VERSION >= (7, 4, 1):  # the first whose clients all accept it
 
     # Without it, redis-py reads its version from a file for each connection, which takes longer than connecting.
     DRIVER_INFO["driver_info"] = DriverInfo(lib_version=redis.__version__)
+
+
+@cache
+def import_late_parts() -> None:
+    """Import what redis-py imports with its first connection; a process forked meanwhile would wait for it forever."""
+    with late_import:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        version("redis")
 
 
 def is_connected(connection: Any) -> bool:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -75,17 +75,21 @@ def use(queue: Queue, topic: Topic) -> None:
     assert queue.stats().acked > 0
 
 
-def child_ends(queue: Queue, topic: Topic) -> bool:
-    """Whether a forked process can use and close the queue and the topic."""
+def use_and_close(queue: Queue, topic: Topic) -> None:
+    use(queue, topic)
+    queue.close()
+    topic.close()
+
+
+def child_ends(act: Callable[..., object], *args: Any) -> bool:
+    """Whether a forked process can do something."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(SECONDS)
         code = 1
         with contextlib.suppress(BaseException):
-            use(queue, topic)
-            queue.close()
-            topic.close()
+            act(*args)
             code = 0
         os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -119,13 +123,43 @@ def test_child_does_not_wait_for_locks_that_threads_of_its_parent_hold(
         locks = locks_of(queue, topic)
         assert len(locks) > 8, locks
         with held(locks.values()):
-            ends = child_ends(queue, topic)
+            ends = child_ends(use_and_close, queue, topic)
         waited_for = []
         for way, lock in () if ends else locks.items():
             with held([lock]):
-                if not child_ends(queue, topic):
+                if not child_ends(use_and_close, queue, topic):
                     waited_for.append(way)
         assert ends, waited_for
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_child_forked_while_a_users_client_is_checked_does_not_wait_for_its_locks(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_checked, ends = threading.Event(), threading.Event()
+    with redis_server.client() as client:
+
+        def check(_: object) -> None:
+            with held(locks_of(client).values()):
+                is_checked.set()
+                ends.wait(SECONDS)
+
+        def send() -> None:
+            Queue("jobs", redis=client).send("x")
+
+        def send_in_child() -> None:
+            monkeypatch.undo()
+            send()
+
+        monkeypatch.setattr("delayq.transport.executor.check_server", check)
+        thread = threading.Thread(target=send)
+        thread.start()
+        is_checked.wait()
+        try:
+            assert child_ends(send_in_child)
+        finally:
+            ends.set()
+            thread.join()
 
 
 def test_pool_whose_client_a_child_drops_before_it_has_new_locks_does_not_wait() -> None:
