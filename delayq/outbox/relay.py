@@ -272,6 +272,7 @@ class Relay:
         """
         execute, statements, last = self._database.execute, self._statements, 0
         of = {} if held is None else {"prefix": held[0], "queue": held[1]}
+        are_held: dict[_QueueName, bool] = {}
         heads = None
         if statements.locking:
             first = statements.heads if held is None else statements.held_heads
@@ -283,7 +284,10 @@ class Relay:
         for _ in range(PAGES if held is None else HELD_PAGES):
             self._locked_at = time.monotonic()
             found = execute(due, seq=last, most=ROWS, **of)
-            waiting = [seq for seq, _, *queue, waits in found if waits or tuple(queue) in self._failed]
+            if held is None:  # after the heads are locked: other relays hold and send by turns
+                for queue in {(prefix, name) for _, _, prefix, name in found} - are_held.keys():
+                    are_held[queue] = self._is_held(queue)
+            waiting = [seq for seq, _, *queue in found if are_held.get(tuple(queue)) or tuple(queue) in self._failed]
             known = set(waiting)
             sizes = [(seq, size) for seq, size, *_ in found if seq not in known]
             for numbers in operations.trips(sizes, ROWS, BYTES):
@@ -293,6 +297,11 @@ class Relay:
             if len(found) < ROWS or held in self._failed:
                 return
             last = found[-1][0]
+
+    def _is_held(self, queue: _QueueName) -> bool:
+        """Return whether rows of a queue are held."""
+        found = self._database.execute(self._statements.held_from, prefix=queue[0], queue=queue[1])
+        return bool(found) and (found[0][0], found[0][1]) == queue
 
     def _held_queues(self) -> Iterator[_QueueName]:
         """Yield queues with held rows that are to be tried; those behind HELD_QUEUES in the next turns."""
