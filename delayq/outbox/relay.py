@@ -20,6 +20,7 @@ from delayq.errors import (
     ServerNotReady,
     ServerOutOfMemory,
     ServerUnreachable,
+    ShardsMismatch,
     StoreError,
     UnreadableEnvelope,
 )
@@ -61,6 +62,9 @@ Kind = Literal["safe", "sent", "refused", "failed", "held", "away"]
 WAITING = ("failed", "held", "away")
 MOST_QUEUES = 100
 """How many queues a relay keeps open, each with its own connections."""
+
+BEHIND = "earlier rows of this queue wait"
+"""The error of held rows that were not tried."""
 
 PAGES = 20
 """How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
@@ -180,6 +184,7 @@ class Relay:
         self._failed: set[_QueueName] = set()  # their other rows wait, too, so that the order of a transaction is kept
         self._waits: Counter[_QueueName] = Counter()  # turns in which rows of a queue had to wait, in a row
         self._looked_at: _QueueName = ("", "")  # the last queue with held rows
+        self._is_on_cluster = False  # a queue that has not connected yet does not know
         self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
         self._now = 0  # of the turn, ms, by the database: one for all rows, or those sent later would be due earlier
         self._locked_at = 0.0
@@ -236,10 +241,11 @@ class Relay:
         """Send the rows of the oldest transactions, and delete those that are safe; return how many rows were taken.
 
         Raises:
-            ServerError: Redis is away; nothing was changed in the database, and rows that were sent are reserved.
+            ServerError: Redis is away; rows that were sent are reserved.
         """
         gone: list[_Taken] = []
         taken = 0
+        away: Exception | None = None
         self._failed.clear()
         with self._database.locking():
             outcomes: list[_Outcome] = []
@@ -248,14 +254,19 @@ class Relay:
                 taken += len(page) + len(behind)
                 outcomes += self._send(page)
                 waiting += behind
-            for queue in self._held_queues():
-                for page, behind in self._pages(queue):
-                    taken += len(page) + len(behind)
-                    outcomes += self._send(page, raises=False)
+            try:
+                for queue in self._held_queues():
+                    for page, _ in self._pages(queue):
+                        taken += len(page)
+                        outcomes += self._send(page)
+            except AWAY as error:  # each of the other queues would wait for the server, too
+                away = error
             if outcomes or waiting:
                 with self._database.writing():
                     gone = self._note(outcomes)
-                    self._hold(waiting, "earlier rows of this queue wait", 0)  # until those before them are tried
+                    self._hold(waiting, BEHIND, 0)  # until those before them are tried
+        if away is not None:
+            raise away
         self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
         if time.monotonic() >= self._sweep_at:
             self._sweep()
@@ -304,34 +315,38 @@ class Relay:
         return bool(found) and (found[0][0], found[0][1]) == queue
 
     def _held_queues(self) -> Iterator[_QueueName]:
-        """Yield queues with held rows that are to be tried; those behind HELD_QUEUES in the next turns."""
-        for _ in range(HELD_QUEUES):
+        """Yield queues with held rows that are to be tried, each once; those behind HELD_QUEUES in the next turns."""
+        seen: set[_QueueName] = set()
+        while len(seen) < HELD_QUEUES:
             prefix, queue = self._looked_at
             found = self._database.execute(self._statements.next_held, prefix=prefix, queue=queue)
+            if not found and not prefix:
+                return
             self._looked_at = (found[0][0], found[0][1]) if found else ("", "")
             if not found:
+                continue  # with the first
+            if self._looked_at in seen:
                 return
+            seen.add(self._looked_at)
             if found[0][2] <= self._clock() and self._looked_at not in self._failed:
                 yield self._looked_at
 
-    def _send(self, rows: Sequence[_Taken], raises: bool = True) -> list[_Outcome]:
+    def _send(self, rows: Sequence[_Taken]) -> list[_Outcome]:
         """Send rows, queue by queue.
 
-        Args:
-            raises: raise the error if none of them could be sent because the server is away.
+        Raises:
+            ServerError: none of them could be sent, because the server is away.
         """
         outcomes: list[_Outcome] = []
         away: DelayqError | None = None
-        groups: dict[_Key, list[_Taken]] = {}
-        for each in rows:
-            key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
-            groups.setdefault(key, []).append(each)
-        for key, group in groups.items():
+        for key, group in _groups(rows):
             if key[:2] in self._failed:
-                outcomes += [_Outcome(each, "held", "earlier rows of this queue wait") for each in group]
+                outcomes += _behind(group)
                 continue
             known = next((at for at, each in enumerate(group) if operations.is_newer(each.row)), len(group))
             try:
+                if isinstance(away, ServerUnreachable):  # each queue would wait for the server
+                    raise away
                 found = self._send_group(self._queue(*key), group[:known]) if known else []
             except AWAY as error:
                 found = _all("away", group[:known], error)
@@ -342,16 +357,17 @@ class Relay:
             except InvalidInput as error:  # no such queue can be
                 found = _all("refused", group[:known], error)
             found += _all("held", group[known:], FormatTooNew("the message is of a newer delayq: update the relay"))
-            if found[-1].kind in WAITING:
+            if found[-1].kind in WAITING or _is_any_held(found):
                 self._failed.add(key[:2])
             outcomes += found
-        if raises and away is not None and all(each.kind in WAITING for each in outcomes):
+        if away is not None and all(each.kind in WAITING for each in outcomes):
             raise away
         return [each._replace(taken=_without_message(each.taken)) for each in outcomes]
 
     def _note_node(self, queue: Queue, rows: Iterable[_Taken]) -> bool:
         """Return whether the server that is away is a node of a cluster, while others may serve other queues."""
-        if not queue.execute(operations.is_on_cluster):
+        self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
+        if not self._is_on_cluster:
             return False
         if queue.execute(operations.are_away, queue.execute(operations.keys_of, map(_message_id, rows))):
             self._witnesses.add(queue)
@@ -391,6 +407,8 @@ class Relay:
             raise
         except (UnreadableEnvelope, InvalidInput) as error:
             return self._by_halves(queue, rows) if len(rows) > 1 else _all("refused", rows, error)
+        except ShardsMismatch as error:  # other rows of the queue may give its own number
+            return _all("refused", rows, error)
         except DelayqError as error:
             if type(error) not in (ServerError, ServerUnreachable):
                 return _all("held", rows, error)
@@ -414,7 +432,8 @@ class Relay:
 
     def _by_halves(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
         middle = len(rows) // 2
-        return [*self._send_group(queue, rows[:middle]), *self._send_group(queue, rows[middle:])]
+        first = self._send_group(queue, rows[:middle])
+        return [*first, *(_behind(rows[middle:]) if _is_any_held(first) else self._send_group(queue, rows[middle:]))]
 
     def _hold_locks(self) -> None:
         """Make sure that the session that holds the locks lives; raises the database's error if it does not."""
@@ -584,6 +603,28 @@ def _without_message(taken: _Taken) -> _Taken:
 
 def _all(kind: Kind, rows: Iterable[_Taken], error: Exception) -> list[_Outcome]:
     return [_Outcome(each, kind, f"{type(error).__name__}: {error}") for each in rows]
+
+
+def _behind(rows: Iterable[_Taken]) -> list[_Outcome]:
+    return [_Outcome(each, "held", BEHIND) for each in rows]
+
+
+def _is_any_held(outcomes: Iterable[_Outcome]) -> bool:
+    return any(each.kind in ("held", "away") for each in outcomes)
+
+
+def _groups(rows: Iterable[_Taken]) -> list[tuple[_Key, list[_Taken]]]:
+    """Return the rows of each queue that are sent together: in their order, also where its producers differ."""
+    groups: list[tuple[_Key, list[_Taken]]] = []
+    last: dict[_QueueName, tuple[_Key, list[_Taken]]] = {}
+    for each in rows:
+        key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
+        group = last.get(key[:2])
+        if group is None or group[0] != key:
+            group = last[key[:2]] = (key, [])
+            groups.append(group)
+        group[1].append(each)
+    return groups
 
 
 def _message_id(taken: _Taken) -> str:
