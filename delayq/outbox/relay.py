@@ -86,6 +86,11 @@ _Key: TypeAlias = tuple[str, str, int | None, int | None]
 """A queue: its prefix, its name, the number of its shards and its retries; None for what is recorded."""
 
 
+ALL_QUEUES: _QueueName = ("", "")
+FIRST = {"prefix": "", "queue": ""}
+"""Before all queues."""
+
+
 class _Taken(NamedTuple):
     """A row that this relay has locked."""
 
@@ -93,6 +98,7 @@ class _Taken(NamedTuple):
     prefix: str
     queue: str
     attempts: int
+    created_ms: int
     row: operations.DueRow
 
 
@@ -186,7 +192,8 @@ class Relay:
         self._looked_at: _QueueName = ("", "")  # the last queue with held rows
         self._is_on_cluster = False  # a queue that has not connected yet does not know
         self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
-        self._now = 0  # of the turn, ms, by the database: one for all rows, or those sent later would be due earlier
+        self._now = 0  # ms, by the database, when rows were read
+        self._ahead: dict[_QueueName, int] = {}  # see `_ahead_of`
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
@@ -224,9 +231,11 @@ class Relay:
                 self._database.wait(0 if taken else POLL_SECONDS)  # notifications would pile up
             except (ServerError, StoreError) as error:
                 self.trouble = f"Redis: {error}"
+                self._ahead.clear()
                 stop.wait(redis_outage.lost(error))
             except self._database.errors as error:
                 self.trouble = f"the database: {' '.join(str(error).split())}"
+                self._ahead.clear()
                 with suppress(*self._database.errors):
                     self._database.close()
                 stop.wait(database_outage.lost(error))
@@ -265,9 +274,14 @@ class Relay:
                 with self._database.writing():
                     gone = self._note(outcomes)
                     self._hold(waiting, BEHIND, 0)  # until those before them are tried
+        kinds = Counter(each.kind for each in outcomes)
+        self.moved += kinds["safe"] + kinds["sent"]
+        self.refused += kinds["refused"]
         if away is not None:
             raise away
         self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
+        if self._ahead and not taken and not self._database.execute(self._statements.next_held, **FIRST):
+            self._ahead.clear()  # a clock may be set
         if time.monotonic() >= self._sweep_at:
             self._sweep()
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
@@ -290,7 +304,6 @@ class Relay:
             heads = [seq for (seq,) in execute(first, most=TRANSACTIONS, **of)]
             if not heads:
                 return
-        self._now = self._clock()
         due = statements.due(heads) if held is None else statements.held_due(heads)
         for _ in range(PAGES if held is None else HELD_PAGES):
             self._locked_at = time.monotonic()
@@ -302,7 +315,9 @@ class Relay:
             known = set(waiting)
             sizes = [(seq, size) for seq, size, *_ in found if seq not in known]
             for numbers in operations.trips(sizes, ROWS, BYTES):
-                yield [_taken(row, self._now) for row in execute(statements.read(numbers))], []
+                rows = execute(statements.read(numbers))
+                self._now = self._clock()
+                yield [_taken(row) for row in rows], []
             if waiting and held is None:
                 yield [], waiting
             if len(found) < ROWS or held in self._failed:
@@ -402,7 +417,7 @@ class Relay:
         self._hold_locks()
         self._check_nodes(queue, rows)
         try:
-            results = queue.execute(operations.send_rows, [each.row for each in rows], self._replicas)
+            results = queue.execute(operations.send_rows, [self._dated(queue, each) for each in rows], self._replicas)
         except (InvalidURL, ServerNotReady, ServerOutOfMemory):
             raise
         except (UnreadableEnvelope, InvalidInput) as error:
@@ -419,6 +434,29 @@ class Relay:
                 return self._by_halves(queue, rows)
             return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "failed", rows, error)
         return [self._judged(queue, each, *result) for each, result in zip(rows, results, strict=True)]
+
+    def _dated(self, queue: Queue, taken: _Taken) -> operations.DueRow:
+        """Return a row with its age, and the time at which its message is due."""
+        delay, due = taken.row.options.due, None
+        if isinstance(delay, str) and int(delay) > 0:
+            due = taken.created_ms + int(delay) + self._ahead_of(queue, (taken.prefix, taken.queue))
+        return taken.row._replace(age_ms=max(0, self._now - taken.created_ms), due=due)
+
+    def _ahead_of(self, queue: Queue, key: _QueueName) -> int:
+        """Return how far a server's clock is ahead of the database's, ms; of a cluster, for each queue.
+
+        It is measured once until an outage, or until nothing waits: with another result for each row, messages with the
+        same delay would not be due in the order of their rows.
+        """
+        for known in key, ALL_QUEUES:
+            if known in self._ahead:
+                return self._ahead[known]
+        before = self._clock()
+        there = queue.execute(operations.server_ms)
+        found = there - (before + self._clock()) // 2
+        self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
+        self._ahead[key if self._is_on_cluster else ALL_QUEUES] = found
+        return found
 
     def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
         if isinstance(result, int):
@@ -469,7 +507,6 @@ class Relay:
             execute(statements.mark_sent(numbers), server=text)
         elif kind == "refused":
             execute(statements.refuse(numbers), error=text)
-            self.refused += len(rows)
             first = rows[0]
             log.error("outbox rows refused", queue=first.queue, rows=len(rows), id=_id(first.row), error=text)
         else:
@@ -480,7 +517,6 @@ class Relay:
             else:
                 self._hold(numbers, text, now + wait_ms)
             log.warning("outbox rows postponed", queue=rows[0].queue, rows=len(rows), error=text)
-        self.moved += len(rows) if kind in ("safe", "sent") else 0
 
     def _hold(self, numbers: Sequence[int], text: str, due_ms: int) -> None:
         for start in range(0, len(numbers), ROWS):
@@ -503,7 +539,9 @@ class Relay:
         if not queues:
             return
         now = self._clock()
-        written: dict[str, bool] = {}  # whether servers have written all to their disks: several queues may be on each
+        written: dict[
+            str, bool | None
+        ] = {}  # whether servers have written all to their disks: several queues may be on each
         for prefix, name in queues:
             try:
                 servers = self._queue(prefix, name).execute(operations.synced, written)
@@ -513,10 +551,11 @@ class Relay:
                 continue  # later
             known = [each.identity for each in servers]
             safe = [each.identity for each in servers if each.is_safe]
+            silent = [each.identity for each in servers if not each.is_late]
             of = {"prefix": prefix, "queue": name}
             self._settle(_is_one("server", known, False), of, now, statements.send_again, None)
             self._settle(_is_one("server", safe, True), of, now, statements.delete, self._release)
-            self._settle(_is_one("server", known, True), of, now - self._settle_ms, statements.delete, self._release)
+            self._settle(_is_one("server", silent, True), of, now - self._settle_ms, statements.delete, self._release)
 
     def _settle(
         self,
@@ -585,15 +624,13 @@ class _DatabaseOutage:
         self._is_logged, self._pause = False, self._first
 
 
-def _taken(row: Sequence[Any], now: int) -> _Taken:
+def _taken(row: Sequence[Any]) -> _Taken:
     seq, id, prefix, queue, message, options, created_ms, attempts = row
     try:
         read = operations.RowOptions.read(options)
     except msgspec.MsgspecError:
         read, message = operations.RowOptions(), b""  # the send refuses it as unreadable
-    return _Taken(
-        seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms))
-    )
+    return _Taken(seq, prefix, queue, attempts, created_ms, operations.DueRow(str(id), bytes(message), read))
 
 
 def _without_message(taken: _Taken) -> _Taken:
