@@ -151,6 +151,31 @@ def lag(database: Database) -> Lag:
     return Lag(new[0], held[0], sent[0], refused[0], seconds, sent_seconds)
 
 
+class HeldQueue(NamedTuple):
+    """A queue with held rows.
+
+    Attributes:
+        due_ms: when its rows are tried, by the database's clock.
+        error: why its first row is held.
+        seq: the number of that row.
+    """
+
+    prefix: str
+    queue: str
+    due_ms: int
+    error: str | None
+    seq: int
+
+
+def held_queues(database: Database) -> Iterator[HeldQueue]:
+    """Yield the queues that have held rows, by prefix and name: with one look at an index for each."""
+    after = FIRST
+    while found := database.execute(database.statements.next_held, **after):
+        held = HeldQueue(*found[0])
+        yield held
+        after = {"prefix": held.prefix, "queue": held.queue}
+
+
 class Relay:
     """Brings committed rows of an outbox into Redis.
 

@@ -111,9 +111,13 @@ class Statements:
 
     def _first_held(self, compared: str) -> str:
         return (
-            f"SELECT prefix, queue, due_ms FROM {TABLE}{self.by_held} WHERE state = '{HELD}' AND (prefix, queue) "
-            f"{compared} (:prefix, :queue) ORDER BY prefix, queue, seq LIMIT 1"
+            f"SELECT prefix, queue, due_ms, error, seq FROM {TABLE}{self.by_held} WHERE state = '{HELD}' AND "
+            f"(prefix, queue) {compared} (:prefix, :queue) ORDER BY prefix, queue, seq LIMIT 1"
         )
+
+    def try_now(self, rows: Iterable[int]) -> str:
+        """Let a queue be tried now, given its first held row."""
+        return f"UPDATE {TABLE} SET due_ms = 0 WHERE seq IN ({_numbers(rows)}) AND state = '{HELD}' RETURNING seq"
 
     def read(self, rows: Iterable[int]) -> str:
         return (

@@ -443,6 +443,7 @@ def test_session_of_postgresql_ends_soon_if_its_relay_is_gone_and_keeps_no_notif
 ):
     database = open_database(postgresql_shop.url)
     assert database.execute("SHOW idle_in_transaction_session_timeout") == [("2min",)]
+    assert database.execute("SHOW jit") == [("off",)]
     relay, stop = Relay(database, own_server.url), threading.Event()
     for number in range(20):
         write(postgresql_shop, NOWHERE, number)
