@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from delayq import DelayqError, InvalidInput, LoginRefused, Outgoing, Queue, ServerError, ServerUnreachable, outbox
 from delayq.errors import InvalidURL
+from delayq.log import log
 from delayq.operations import outbox as operations
 from delayq.outbox import Relay, open_database
 from delayq.outbox import relay as relay_module
@@ -232,7 +233,7 @@ def test_replicas_that_nobody_waits_for_are_a_warning_once(shop: Shop, start_ser
 
 
 def test_server_that_cannot_write_is_asked_once_a_sweep(own_server: RedisServer):
-    written: dict[str, bool] = {}
+    written: dict[str, bool | None] = {}
     with own_server.client() as client:
         client.config_set("appendonly", "no")
     with Queue("emails", url=own_server.url) as first, Queue("other", url=own_server.url) as second:
@@ -639,7 +640,7 @@ def test_counts_are_those_of_what_was_committed(shop: Shop, own_server: RedisSer
     with Queue("small", url=own_server.url) as small, relaying(shop, own_server) as relay:
         small.configure(max_length=1)
         write(shop, small, 1, 2)
-        monkeypatch.setattr(relay_module.log, "error", lose)
+        monkeypatch.setattr(log, "error", lose)
         with pytest.raises(Lost):
             relay.turn()
         assert (relay.moved, relay.refused) == (0, 0)
