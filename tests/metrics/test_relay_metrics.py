@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from delayq.cli import relay_metrics
 
-from cli import relay_metrics
 from delayq import Queue, outbox
 from delayq.outbox import Relay
 from tests.cli.conftest import Invoke, environment, invoke, server, start  # noqa: F401
