@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,7 @@ ALL = "all"
 LONGEST_LAG = 60.0
 """Seconds that a row may wait in a healthy outbox: a relay sends it within a second."""
 
+HELD_COLUMNS = ("prefix", "queue", "next try", "error")
 COLUMNS = ("id", "prefix", "queue", "attempts", "created", "error")
 
 
@@ -48,9 +50,13 @@ COLUMNS = ("id", "prefix", "queue", "attempts", "created", "error")
     help="Delete a row once this many replicas have its message.",
 )
 @click.option("--create-table", is_flag=True, help="Create the table unless it exists, and exit.")
-@click.option("--status", is_flag=True, help="Show how many rows wait, and those that Redis has refused, and exit.")
+@click.option("--status", is_flag=True, help="Show how many rows wait, and why, and exit.")
 @click.option("--metrics", is_flag=True, help="Print how many rows wait, and how long, for Prometheus, and exit.")
-@click.option("--retry", metavar="ID", help="Send the refused row with this ID again, or 'all', and exit.")
+@click.option(
+    "--retry",
+    metavar="ID|QUEUE|all",
+    help="Send the refused row with this ID again, try the held rows of this QUEUE now, or both for 'all', and exit.",
+)
 @limit_option
 @server_options
 @log_options
@@ -68,7 +74,7 @@ def relay(
 
     A row that Redis refuses permanently, because its queue is full or its message is too large, is set aside: --status
     lists such rows, and --retry sends them again. If a queue refuses all messages for a while, its rows are held, and
-    those of other queues are sent.
+    those of other queues are sent: --status lists such queues, and --retry lets the relay try them now.
     """
     modes = {"burst": burst, "create-table": create_table, "status": status, "metrics": metrics, "retry": retry}
     if len(several := [f"--{name}" for name, value in modes.items() if value]) > 1:
@@ -133,21 +139,35 @@ def _metrics(database_url: str, runner: Relay) -> RelayMetrics:
     return RelayMetrics(database_url, runner)
 
 
-def _retry(database: Database, row: str) -> None:
-    with database.writing():
-        found = database.execute(database.statements.retry, id="" if row == ALL else row)
-    if not found and row != ALL:
-        raise click.ClickException(f"the outbox has no refused row with the id {row!r}: --status lists them")
-    say(f"{plural(len(found), 'row')} to send again")
+def _retry(database: Database, what: str) -> None:
+    from delayq.outbox.relay import held_queues  # noqa: PLC0415
+
+    statements = database.statements
+    found = database.execute(statements.retry, id="" if what == ALL else what)
+    firsts = [each.seq for each in held_queues(database) if what in (ALL, each.queue)]
+    tried = database.execute(statements.try_now(firsts)) if firsts else []
+    if not found and not tried and what != ALL:
+        raise click.ClickException(f"the outbox has no refused row or held queue {what!r}: --status lists them")
+    say(f"{plural(len(found), 'row')} to send again" + f", {plural(len(tried), 'held queue')} to try now" * bool(tried))
 
 
 def _show(database: Database, lag: Lag, limit: int, as_json: bool) -> None:
+    from delayq.outbox.relay import held_queues  # noqa: PLC0415
+
+    held = [
+        (each.prefix, each.queue, from_ms(each.due_ms), each.error or "")
+        for each in islice(held_queues(database), limit)
+    ]
     found = database.execute(database.statements.refused, most=limit)
     rows = [dict(zip(COLUMNS, row, strict=True)) | {"created": from_ms(row[4])} for row in found]
     if as_json:
-        print_json({**lag._asdict(), "rows": rows})
+        names = [each.replace(" ", "_") for each in HELD_COLUMNS]
+        queues = [dict(zip(names, each, strict=True)) for each in held]
+        print_json({**lag._asdict(), "queues": queues, "rows": rows})
         return
     say(condition(lag))
+    if held:
+        print_table(HELD_COLUMNS, [[*names, show_moment(due), error] for *names, due, error in held])
     if rows:
         print_table(COLUMNS, [[*list(row.values())[:4], show_moment(row["created"]), row["error"]] for row in rows])
 
@@ -172,7 +192,7 @@ def check_outbox(database_url: str, as_json: bool) -> bool:
     if found.seconds >= LONGEST_LAG:
         say("  error: no relay keeps up: run delayq relay, and look at its log")
     if found.held:
-        say("  error: queues refuse their rows: the relay's log says why")
+        say("  error: queues refuse their rows: delayq relay --status says why")
     if found.sent_seconds >= LONGEST_LAG:
         say(f"  error: rows were sent {show_duration(found.sent_seconds)} ago, and not deleted: see the relay's log")
     if found.refused:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from delayq.metrics import Exposition
 from delayq.outbox import open_database
-from delayq.outbox.relay import lag
+from delayq.outbox.relay import Lag, lag
 
 from .lag import HELP, samples
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from delayq.outbox import Relay
 
 UP = "Whether the database of the outbox answered."
+SECONDS = 5
+"""How long a scrape waits for the database, and for scrapes before it; Prometheus itself waits ten."""
+
 SENT = "Rows that this relay has sent."
 REFUSED = "Rows that Redis has refused permanently."
 
@@ -41,11 +44,7 @@ class RelayMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the outbox, and yield what was read; if its database does not answer, only that."""
-        with self._lock, closing(open_database(self._url)) as database:
-            try:
-                found = lag(database)
-            except database.errors:
-                found = None
+        found = self._found()
         yield GaugeMetricFamily("delayq_outbox_up", UP, found is not None)
         for name, values in samples(found).items() if found else ():
             family = GaugeMetricFamily(name, HELP[name], labels=["state"] if "" not in values else ())
@@ -54,6 +53,20 @@ class RelayMetrics(Collector):
             yield family
         yield CounterMetricFamily("delayq_outbox_relayed", SENT, self._relay.moved)
         yield CounterMetricFamily("delayq_outbox_refused", REFUSED, self._relay.refused)
+
+    def _found(self) -> Lag | None:
+        """Return what waits; None if the database does not say it in time."""
+        if not self._lock.acquire(timeout=SECONDS):
+            return None
+        try:
+            with closing(open_database(self._url)) as database:
+                try:
+                    database.limit(SECONDS)
+                    return lag(database)
+                except database.errors:
+                    return None
+        finally:
+            self._lock.release()
 
     def exposition(self, accept: str = "", beside: Collector | None = None) -> Exposition:
         """Return the response to a scrape, as `delayq.metrics.Metrics` does."""

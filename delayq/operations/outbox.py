@@ -18,6 +18,7 @@ from delayq.operations.byte_budget import trips as trips  # noqa: PLC0414  # for
 from delayq.operations.doctor.server import words_of
 from delayq.operations.encode import EncodedMessage, encode_one, listed
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.queue_context import server_ms as server_ms  # noqa: PLC0414  # for the relay, too
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
@@ -96,12 +97,14 @@ class DueRow(NamedTuple):
 
     Attributes:
         age_ms: since its insert, by the database's clock.
+        due: when its message is due, ms, by the server's clock; None for what its options say, from now.
     """
 
     id: str
     message: bytes
     options: RowOptions
-    age_ms: int
+    age_ms: int = 0
+    due: int | None = None
 
 
 class Server(NamedTuple):
@@ -111,11 +114,13 @@ class Server(NamedTuple):
         identity: another one after a restart, a failover, or a flush.
         is_safe: whether it has written everything before this to its disk.
         replicas: how many it has.
+        is_late: whether it writes to its disk regularly, and has said that it has not yet written everything.
     """
 
     identity: str
     is_safe: bool
     replicas: int = 0
+    is_late: bool = False
 
 
 def rows_of(context: QueueContext, outgoing: Iterable[Outgoing], is_batch: bool) -> Operation[list[Row]]:
@@ -174,9 +179,8 @@ def send_rows(
 
 
 def _encoded(row: DueRow, max_retries: int) -> EncodedMessage:
-    envelope, due, changes = row.message, row.options.due, {}
-    if isinstance(due, str):
-        due = f"+{max(0, int(due) - row.age_ms)}"
+    envelope, changes = row.message, {}
+    due = row.options.due if row.due is None else row.due
     opened = parse_unstamped(envelope)
     if not row.options.is_retries and opened.max_retries != max_retries:
         changes["max_retries"] = max_retries
@@ -214,13 +218,15 @@ def _servers(context: QueueContext) -> Operation[dict[str, Server]]:
     return found if len(keys) > 1 else {"": found[keys[0]]}
 
 
-def synced(context: QueueContext, written: dict[str, bool]) -> Operation[list[Server]]:
+def synced(context: QueueContext, written: dict[str, bool | None]) -> Operation[list[Server]]:
     """Let the servers write to their disks what they have, if they can, and return them.
 
-    A server that does not know WAITAOF (Redis before 7.2), or keeps no append-only file, is not safe.
+    A server that does not know WAITAOF (Redis before 7.2), or keeps no append-only file, is not safe. One with
+    appendfsync no leaves the writing to its system, and says of nothing that it is on the disk.
 
     Args:
-        written: whether servers have done so since the rows were read; each is asked once, and added.
+        written: whether servers have done so since the rows were read, None if they cannot say it; each is asked once,
+            and added.
     """
     yield from context.opened()
     servers = []
@@ -231,14 +237,19 @@ def synced(context: QueueContext, written: dict[str, bool]) -> Operation[list[Se
         if isinstance(info, ServerUnreachable | ServerNotReady):
             raise info
         run = _run_of(info)
-        is_safe = written.get(run, False)
+        is_written = written.get(run)
         if run not in written:
             # WAITAOF waits for writes of its own connection, and this one comes after all that was read.
-            _, reply, then = yield [scripts.confirm(), Command(key, ("WAITAOF", 1, 0, SYNC_MS), identity), asks[0]]
-            is_safe = isinstance(reply, list) and int(reply[0]) > 0 and _run_of(then) == run
+            sync, config = ("WAITAOF", 1, 0, SYNC_MS), ("CONFIG", "GET", "appendfsync")
+            commands = [Command(key, words, identity) for words in (sync, config)]
+            _, reply, setting, then = yield [scripts.confirm(), *commands, asks[0]]
+            if isinstance(reply, list):
+                is_written = int(reply[0]) > 0 and _run_of(then) == run
+                if not is_written and words_of(setting).get("appendfsync") not in ("always", "everysec"):
+                    is_written = None
         if run != UNKNOWN:
-            written[run] = is_safe
-        servers.append(Server(run + _since(unwrap(since)), is_safe))
+            written[run] = is_written
+        servers.append(Server(run + _since(unwrap(since)), bool(is_written), is_late=is_written is False))
     return servers
 
 

@@ -36,6 +36,7 @@ relay asks at least every 20 s, but for a send that Redis does not answer."""
 _SETTINGS = {  # PostgreSQL's own view of the connection: it notices within 20 s that the host of a relay has died
     "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
     "tcp_user_timeout": "20000", "idle_in_transaction_session_timeout": str(IDLE_SECONDS * 1000),
+    "jit": "off",  # a statement that reads some hundred rows would take longer to compile than to run
 }  # fmt: skip
 
 
@@ -63,6 +64,9 @@ class Database(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Wait until a row is announced, or for some seconds."""
+
+    def limit(self, seconds: int) -> None:
+        """Let a statement of this connection fail if it, or what it waits for, takes longer."""
 
     def close(self) -> None:
         """End the connection; the next statement makes another one."""
@@ -149,6 +153,9 @@ class PostgreSQL:
         for _ in self._connection.notifies(timeout=seconds, stop_after=1):
             pass
 
+    def limit(self, seconds: int) -> None:
+        self.execute(f"SET statement_timeout = {seconds * 1000}")
+
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -191,6 +198,9 @@ class SQLite:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def limit(self, seconds: int) -> None:
+        self.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -20,6 +20,7 @@ from delayq.errors import (
     ServerNotReady,
     ServerOutOfMemory,
     ServerUnreachable,
+    ShardsMismatch,
     StoreError,
     UnreadableEnvelope,
 )
@@ -62,6 +63,9 @@ WAITING = ("failed", "held", "away")
 MOST_QUEUES = 100
 """How many queues a relay keeps open, each with its own connections."""
 
+BEHIND = "earlier rows of this queue wait"
+"""The error of held rows that were not tried."""
+
 PAGES = 20
 """How many times ROWS a turn takes, so that it ends; the rest of a transaction is sent in the next ones, in order."""
 
@@ -82,6 +86,11 @@ _Key: TypeAlias = tuple[str, str, int | None, int | None]
 """A queue: its prefix, its name, the number of its shards and its retries; None for what is recorded."""
 
 
+ALL_QUEUES: _QueueName = ("", "")
+FIRST = {"prefix": "", "queue": ""}
+"""Before all queues."""
+
+
 class _Taken(NamedTuple):
     """A row that this relay has locked."""
 
@@ -89,6 +98,7 @@ class _Taken(NamedTuple):
     prefix: str
     queue: str
     attempts: int
+    created_ms: int
     row: operations.DueRow
 
 
@@ -141,6 +151,31 @@ def lag(database: Database) -> Lag:
     return Lag(new[0], held[0], sent[0], refused[0], seconds, sent_seconds)
 
 
+class HeldQueue(NamedTuple):
+    """A queue with held rows.
+
+    Attributes:
+        due_ms: when its rows are tried, by the database's clock.
+        error: why its first row is held.
+        seq: the number of that row.
+    """
+
+    prefix: str
+    queue: str
+    due_ms: int
+    error: str | None
+    seq: int
+
+
+def held_queues(database: Database) -> Iterator[HeldQueue]:
+    """Yield the queues that have held rows, by prefix and name: with one look at an index for each."""
+    after = FIRST
+    while found := database.execute(database.statements.next_held, **after):
+        held = HeldQueue(*found[0])
+        yield held
+        after = {"prefix": held.prefix, "queue": held.queue}
+
+
 class Relay:
     """Brings committed rows of an outbox into Redis.
 
@@ -180,8 +215,10 @@ class Relay:
         self._failed: set[_QueueName] = set()  # their other rows wait, too, so that the order of a transaction is kept
         self._waits: Counter[_QueueName] = Counter()  # turns in which rows of a queue had to wait, in a row
         self._looked_at: _QueueName = ("", "")  # the last queue with held rows
+        self._is_on_cluster = False  # a queue that has not connected yet does not know
         self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
-        self._now = 0  # of the turn, ms, by the database: one for all rows, or those sent later would be due earlier
+        self._now = 0  # ms, by the database, when rows were read
+        self._ahead: dict[_QueueName, int] = {}  # see `_ahead_of`
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
@@ -219,9 +256,11 @@ class Relay:
                 self._database.wait(0 if taken else POLL_SECONDS)  # notifications would pile up
             except (ServerError, StoreError) as error:
                 self.trouble = f"Redis: {error}"
+                self._ahead.clear()
                 stop.wait(redis_outage.lost(error))
             except self._database.errors as error:
                 self.trouble = f"the database: {' '.join(str(error).split())}"
+                self._ahead.clear()
                 with suppress(*self._database.errors):
                     self._database.close()
                 stop.wait(database_outage.lost(error))
@@ -236,10 +275,11 @@ class Relay:
         """Send the rows of the oldest transactions, and delete those that are safe; return how many rows were taken.
 
         Raises:
-            ServerError: Redis is away; nothing was changed in the database, and rows that were sent are reserved.
+            ServerError: Redis is away; rows that were sent are reserved.
         """
         gone: list[_Taken] = []
         taken = 0
+        away: Exception | None = None
         self._failed.clear()
         with self._database.locking():
             outcomes: list[_Outcome] = []
@@ -248,15 +288,25 @@ class Relay:
                 taken += len(page) + len(behind)
                 outcomes += self._send(page)
                 waiting += behind
-            for queue in self._held_queues():
-                for page, behind in self._pages(queue):
-                    taken += len(page) + len(behind)
-                    outcomes += self._send(page, raises=False)
+            try:
+                for queue in self._held_queues():
+                    for page, _ in self._pages(queue):
+                        taken += len(page)
+                        outcomes += self._send(page)
+            except AWAY as error:  # each of the other queues would wait for the server, too
+                away = error
             if outcomes or waiting:
                 with self._database.writing():
                     gone = self._note(outcomes)
-                    self._hold(waiting, "earlier rows of this queue wait", 0)  # until those before them are tried
+                    self._hold(waiting, BEHIND, 0)  # until those before them are tried
+        kinds = Counter(each.kind for each in outcomes)
+        self.moved += kinds["safe"] + kinds["sent"]
+        self.refused += kinds["refused"]
+        if away is not None:
+            raise away
         self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
+        if self._ahead and not taken and not self._database.execute(self._statements.next_held, **FIRST):
+            self._ahead.clear()  # a clock may be set
         if time.monotonic() >= self._sweep_at:
             self._sweep()
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
@@ -272,57 +322,71 @@ class Relay:
         """
         execute, statements, last = self._database.execute, self._statements, 0
         of = {} if held is None else {"prefix": held[0], "queue": held[1]}
+        are_held: dict[_QueueName, bool] = {}
         heads = None
         if statements.locking:
             first = statements.heads if held is None else statements.held_heads
             heads = [seq for (seq,) in execute(first, most=TRANSACTIONS, **of)]
             if not heads:
                 return
-        self._now = self._clock()
         due = statements.due(heads) if held is None else statements.held_due(heads)
         for _ in range(PAGES if held is None else HELD_PAGES):
             self._locked_at = time.monotonic()
             found = execute(due, seq=last, most=ROWS, **of)
-            waiting = [seq for seq, _, *queue, waits in found if waits or tuple(queue) in self._failed]
+            if held is None:  # after the heads are locked: other relays hold and send by turns
+                for queue in {(prefix, name) for _, _, prefix, name in found} - are_held.keys():
+                    are_held[queue] = self._is_held(queue)
+            waiting = [seq for seq, _, *queue in found if are_held.get(tuple(queue)) or tuple(queue) in self._failed]
             known = set(waiting)
             sizes = [(seq, size) for seq, size, *_ in found if seq not in known]
             for numbers in operations.trips(sizes, ROWS, BYTES):
-                yield [_taken(row, self._now) for row in execute(statements.read(numbers))], []
+                rows = execute(statements.read(numbers))
+                self._now = self._clock()
+                yield [_taken(row) for row in rows], []
             if waiting and held is None:
                 yield [], waiting
             if len(found) < ROWS or held in self._failed:
                 return
             last = found[-1][0]
 
+    def _is_held(self, queue: _QueueName) -> bool:
+        """Return whether rows of a queue are held."""
+        found = self._database.execute(self._statements.held_from, prefix=queue[0], queue=queue[1])
+        return bool(found) and (found[0][0], found[0][1]) == queue
+
     def _held_queues(self) -> Iterator[_QueueName]:
-        """Yield queues with held rows that are to be tried; those behind HELD_QUEUES in the next turns."""
-        for _ in range(HELD_QUEUES):
+        """Yield queues with held rows that are to be tried, each once; those behind HELD_QUEUES in the next turns."""
+        seen: set[_QueueName] = set()
+        while len(seen) < HELD_QUEUES:
             prefix, queue = self._looked_at
             found = self._database.execute(self._statements.next_held, prefix=prefix, queue=queue)
+            if not found and not prefix:
+                return
             self._looked_at = (found[0][0], found[0][1]) if found else ("", "")
             if not found:
+                continue  # with the first
+            if self._looked_at in seen:
                 return
+            seen.add(self._looked_at)
             if found[0][2] <= self._clock() and self._looked_at not in self._failed:
                 yield self._looked_at
 
-    def _send(self, rows: Sequence[_Taken], raises: bool = True) -> list[_Outcome]:
+    def _send(self, rows: Sequence[_Taken]) -> list[_Outcome]:
         """Send rows, queue by queue.
 
-        Args:
-            raises: raise the error if none of them could be sent because the server is away.
+        Raises:
+            ServerError: none of them could be sent, because the server is away.
         """
         outcomes: list[_Outcome] = []
         away: DelayqError | None = None
-        groups: dict[_Key, list[_Taken]] = {}
-        for each in rows:
-            key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
-            groups.setdefault(key, []).append(each)
-        for key, group in groups.items():
+        for key, group in _groups(rows):
             if key[:2] in self._failed:
-                outcomes += [_Outcome(each, "held", "earlier rows of this queue wait") for each in group]
+                outcomes += _behind(group)
                 continue
             known = next((at for at, each in enumerate(group) if operations.is_newer(each.row)), len(group))
             try:
+                if isinstance(away, ServerUnreachable):  # each queue would wait for the server
+                    raise away
                 found = self._send_group(self._queue(*key), group[:known]) if known else []
             except AWAY as error:
                 found = _all("away", group[:known], error)
@@ -333,16 +397,17 @@ class Relay:
             except InvalidInput as error:  # no such queue can be
                 found = _all("refused", group[:known], error)
             found += _all("held", group[known:], FormatTooNew("the message is of a newer delayq: update the relay"))
-            if found[-1].kind in WAITING:
+            if found[-1].kind in WAITING or _is_any_held(found):
                 self._failed.add(key[:2])
             outcomes += found
-        if raises and away is not None and all(each.kind in WAITING for each in outcomes):
+        if away is not None and all(each.kind in WAITING for each in outcomes):
             raise away
         return [each._replace(taken=_without_message(each.taken)) for each in outcomes]
 
     def _note_node(self, queue: Queue, rows: Iterable[_Taken]) -> bool:
         """Return whether the server that is away is a node of a cluster, while others may serve other queues."""
-        if not queue.execute(operations.is_on_cluster):
+        self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
+        if not self._is_on_cluster:
             return False
         if queue.execute(operations.are_away, queue.execute(operations.keys_of, map(_message_id, rows))):
             self._witnesses.add(queue)
@@ -377,11 +442,13 @@ class Relay:
         self._hold_locks()
         self._check_nodes(queue, rows)
         try:
-            results = queue.execute(operations.send_rows, [each.row for each in rows], self._replicas)
+            results = queue.execute(operations.send_rows, [self._dated(queue, each) for each in rows], self._replicas)
         except (InvalidURL, ServerNotReady, ServerOutOfMemory):
             raise
         except (UnreadableEnvelope, InvalidInput) as error:
             return self._by_halves(queue, rows) if len(rows) > 1 else _all("refused", rows, error)
+        except ShardsMismatch as error:  # other rows of the queue may give its own number
+            return _all("refused", rows, error)
         except DelayqError as error:
             if type(error) not in (ServerError, ServerUnreachable):
                 return _all("held", rows, error)
@@ -392,6 +459,29 @@ class Relay:
                 return self._by_halves(queue, rows)
             return _all("refused" if rows[0].attempts + 1 >= MOST_ATTEMPTS else "failed", rows, error)
         return [self._judged(queue, each, *result) for each, result in zip(rows, results, strict=True)]
+
+    def _dated(self, queue: Queue, taken: _Taken) -> operations.DueRow:
+        """Return a row with its age, and the time at which its message is due."""
+        delay, due = taken.row.options.due, None
+        if isinstance(delay, str) and int(delay) > 0:
+            due = taken.created_ms + int(delay) + self._ahead_of(queue, (taken.prefix, taken.queue))
+        return taken.row._replace(age_ms=max(0, self._now - taken.created_ms), due=due)
+
+    def _ahead_of(self, queue: Queue, key: _QueueName) -> int:
+        """Return how far a server's clock is ahead of the database's, ms; of a cluster, for each queue.
+
+        It is measured once until an outage, or until nothing waits: with another result for each row, messages with the
+        same delay would not be due in the order of their rows.
+        """
+        for known in key, ALL_QUEUES:
+            if known in self._ahead:
+                return self._ahead[known]
+        before = self._clock()
+        there = queue.execute(operations.server_ms)
+        found = there - (before + self._clock()) // 2
+        self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
+        self._ahead[key if self._is_on_cluster else ALL_QUEUES] = found
+        return found
 
     def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
         if isinstance(result, int):
@@ -405,7 +495,8 @@ class Relay:
 
     def _by_halves(self, queue: Queue, rows: list[_Taken]) -> list[_Outcome]:
         middle = len(rows) // 2
-        return [*self._send_group(queue, rows[:middle]), *self._send_group(queue, rows[middle:])]
+        first = self._send_group(queue, rows[:middle])
+        return [*first, *(_behind(rows[middle:]) if _is_any_held(first) else self._send_group(queue, rows[middle:]))]
 
     def _hold_locks(self) -> None:
         """Make sure that the session that holds the locks lives; raises the database's error if it does not."""
@@ -441,7 +532,6 @@ class Relay:
             execute(statements.mark_sent(numbers), server=text)
         elif kind == "refused":
             execute(statements.refuse(numbers), error=text)
-            self.refused += len(rows)
             first = rows[0]
             log.error("outbox rows refused", queue=first.queue, rows=len(rows), id=_id(first.row), error=text)
         else:
@@ -452,7 +542,6 @@ class Relay:
             else:
                 self._hold(numbers, text, now + wait_ms)
             log.warning("outbox rows postponed", queue=rows[0].queue, rows=len(rows), error=text)
-        self.moved += len(rows) if kind in ("safe", "sent") else 0
 
     def _hold(self, numbers: Sequence[int], text: str, due_ms: int) -> None:
         for start in range(0, len(numbers), ROWS):
@@ -475,7 +564,9 @@ class Relay:
         if not queues:
             return
         now = self._clock()
-        written: dict[str, bool] = {}  # whether servers have written all to their disks: several queues may be on each
+        written: dict[
+            str, bool | None
+        ] = {}  # whether servers have written all to their disks: several queues may be on each
         for prefix, name in queues:
             try:
                 servers = self._queue(prefix, name).execute(operations.synced, written)
@@ -485,10 +576,11 @@ class Relay:
                 continue  # later
             known = [each.identity for each in servers]
             safe = [each.identity for each in servers if each.is_safe]
+            silent = [each.identity for each in servers if not each.is_late]
             of = {"prefix": prefix, "queue": name}
             self._settle(_is_one("server", known, False), of, now, statements.send_again, None)
             self._settle(_is_one("server", safe, True), of, now, statements.delete, self._release)
-            self._settle(_is_one("server", known, True), of, now - self._settle_ms, statements.delete, self._release)
+            self._settle(_is_one("server", silent, True), of, now - self._settle_ms, statements.delete, self._release)
 
     def _settle(
         self,
@@ -557,15 +649,13 @@ class _DatabaseOutage:
         self._is_logged, self._pause = False, self._first
 
 
-def _taken(row: Sequence[Any], now: int) -> _Taken:
+def _taken(row: Sequence[Any]) -> _Taken:
     seq, id, prefix, queue, message, options, created_ms, attempts = row
     try:
         read = operations.RowOptions.read(options)
     except msgspec.MsgspecError:
         read, message = operations.RowOptions(), b""  # the send refuses it as unreadable
-    return _Taken(
-        seq, prefix, queue, attempts, operations.DueRow(str(id), bytes(message), read, max(0, now - created_ms))
-    )
+    return _Taken(seq, prefix, queue, attempts, created_ms, operations.DueRow(str(id), bytes(message), read))
 
 
 def _without_message(taken: _Taken) -> _Taken:
@@ -575,6 +665,28 @@ def _without_message(taken: _Taken) -> _Taken:
 
 def _all(kind: Kind, rows: Iterable[_Taken], error: Exception) -> list[_Outcome]:
     return [_Outcome(each, kind, f"{type(error).__name__}: {error}") for each in rows]
+
+
+def _behind(rows: Iterable[_Taken]) -> list[_Outcome]:
+    return [_Outcome(each, "held", BEHIND) for each in rows]
+
+
+def _is_any_held(outcomes: Iterable[_Outcome]) -> bool:
+    return any(each.kind in ("held", "away") for each in outcomes)
+
+
+def _groups(rows: Iterable[_Taken]) -> list[tuple[_Key, list[_Taken]]]:
+    """Return the rows of each queue that are sent together: in their order, also where its producers differ."""
+    groups: list[tuple[_Key, list[_Taken]]] = []
+    last: dict[_QueueName, tuple[_Key, list[_Taken]]] = {}
+    for each in rows:
+        key = (each.prefix, each.queue, each.row.options.shards, each.row.options.retries)
+        group = last.get(key[:2])
+        if group is None or group[0] != key:
+            group = last[key[:2]] = (key, [])
+            groups.append(group)
+        group[1].append(each)
+    return groups
 
 
 def _message_id(taken: _Taken) -> str:

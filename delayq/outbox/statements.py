@@ -38,6 +38,7 @@ class Statements:
         transaction: a number of the transaction that inserts a row.
         size: the function that returns the size of bytes.
         locking: locks rows of ``{}`` until the transaction ends, and leaves out those that are locked.
+        by_held: lets a statement read held rows by their own index, whatever the planner counts.
         notify: the end of an insert that wakes relays.
         create: creates the table.
     """
@@ -46,6 +47,7 @@ class Statements:
     transaction: str
     size: str
     locking: str
+    by_held: str
     notify: str
     create: tuple[str, ...]
 
@@ -78,37 +80,44 @@ class Statements:
     def due(self, heads: Iterable[int] | None) -> str:
         """Lock the rows after `seq` to send: those that some heads stand for, or all.
 
-        It returns their numbers, sizes and queues, and whether rows of the queue are held.
+        It returns their numbers, sizes and queues. Whether rows of a queue are held is another statement's question,
+        asked once for each queue: as a part of this one, it may cost a read of the table for each row.
         """
-        held = (
-            f"EXISTS (SELECT 1 FROM {TABLE} AS held WHERE held.state = '{HELD}' AND held.prefix = row.prefix "
-            "AND held.queue = row.queue)"
-        )
-        return self._due(f"row.state = '{NEW}' AND row.due_ms <= {self.now}", heads, held)
+        return self._due(f"row.state = '{NEW}' AND row.due_ms <= {self.now}", heads)
 
     def held_due(self, heads: Iterable[int] | None) -> str:
         """The same for held rows of one queue."""
-        return self._due(
-            f"row.state = '{HELD}' AND row.prefix = :prefix AND row.queue = :queue", heads, f"row.state <> '{HELD}'"
-        )
+        return self._due(f"row.state = '{HELD}' AND row.prefix = :prefix AND row.queue = :queue", heads)
 
-    def _due(self, wanted: str, heads: Iterable[int] | None, held: str) -> str:
+    def _due(self, wanted: str, heads: Iterable[int] | None) -> str:
         of, joined = "", ""
         if heads is not None:
             joined = f" JOIN {TABLE} AS head ON {_SAME.format('row', 'head')}"
             of = f"head.seq IN ({_numbers(heads)}) AND "
         return (
-            f"SELECT row.seq, {self.size}(row.message), row.prefix, row.queue, {held} FROM {TABLE} AS row{joined} "
+            f"SELECT row.seq, {self.size}(row.message), row.prefix, row.queue FROM {TABLE} AS row{joined} "
             f"WHERE {of}{wanted} AND row.seq > :seq ORDER BY row.seq LIMIT :most{self.locking.format('row')}"
         )
 
     @property
     def next_held(self) -> str:
-        """The queue after a queue, by prefix and name, that has held rows, and when the first of them is tried."""
+        """The queue after a queue, by prefix and name, that has held rows; their first one, and when it is tried."""
+        return self._first_held(">")
+
+    @property
+    def held_from(self) -> str:
+        """The same for a queue or, if that has none, the next one: with ``=``, PostgreSQL may sort all held rows."""
+        return self._first_held(">=")
+
+    def _first_held(self, compared: str) -> str:
         return (
-            f"SELECT prefix, queue, due_ms FROM {TABLE} WHERE state = '{HELD}' AND (prefix, queue) > (:prefix, :queue) "
-            "ORDER BY prefix, queue, seq LIMIT 1"
+            f"SELECT prefix, queue, due_ms, error, seq FROM {TABLE}{self.by_held} WHERE state = '{HELD}' AND "
+            f"(prefix, queue) {compared} (:prefix, :queue) ORDER BY prefix, queue, seq LIMIT 1"
         )
+
+    def try_now(self, rows: Iterable[int]) -> str:
+        """Let a queue be tried now, given its first held row."""
+        return f"UPDATE {TABLE} SET due_ms = 0 WHERE seq IN ({_numbers(rows)}) AND state = '{HELD}' RETURNING seq"
 
     def read(self, rows: Iterable[int]) -> str:
         return (
@@ -227,6 +236,7 @@ POSTGRESQL = Statements(
     transaction="txid_current()",
     size="octet_length",
     locking=" FOR UPDATE OF {} SKIP LOCKED",
+    by_held="",
     notify=f" RETURNING pg_notify('{CHANNEL}', '')",
     create=_table("BIGSERIAL PRIMARY KEY", "BYTEA"),
 )
@@ -235,6 +245,7 @@ SQLITE = Statements(
     transaction="0",
     size="length",
     locking="",
+    by_held=f" INDEXED BY {TABLE}_held",
     notify="",
     create=_table("INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT", "BLOB"),
 )

@@ -59,7 +59,7 @@ def test_refused_rows_are_listed_and_sent_again(invoke: Invoke, queue: Queue, da
     assert invoke("doctor", "--outbox", database).exit_code == 1
     queue.ack(queue.receive())
     unknown = invoke("relay", database, "--retry", "unknown")
-    assert (unknown.exit_code, "no refused row with the id 'unknown'" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "no refused row or held queue 'unknown'" in unknown.stderr) == (1, True)
     assert invoke("relay", database, "--retry", refused["id"]).stdout == "1 row to send again\n"
     invoke("relay", database, "--burst")
     assert [message.payload for message in queue.receive()] == [2]
@@ -113,7 +113,34 @@ def test_held_rows_are_counted_and_named(invoke: Invoke, queue: Queue, database:
     assert "2 rows to send, the oldest for 1m 3" in invoke("relay", database, "--status").stdout
     assert ", 2 of them held; 0 sent" in invoke("relay", database, "--status").stdout
     assert 'delayq_outbox_rows{state="held"} 2' in invoke("relay", database, "--metrics").stdout.splitlines()
-    assert "queues refuse their rows" in invoke("doctor", "--outbox", database).stdout
+    assert "queues refuse their rows: delayq relay --status says why" in invoke("doctor", "--outbox", database).stdout
+
+
+def test_held_queues_are_listed_and_tried_at_once(invoke: Invoke, queue: Queue, database: str, server: RedisServer):
+    write(database, queue, 1, 2)
+    write(database, Queue("others", url=server.url), 3)
+    with server.client() as client:
+        for each in "emails", "others":
+            client.set(f"delayq:{{{each}}}:pending", "another program's")
+    invoke("relay", database, "--burst")
+    engine = sa.create_engine(database)
+    with engine.begin() as connection:
+        connection.execute(sa.update(outbox.table).values(due_ms=4_000_000_000_000))
+    engine.dispose()
+    summary, head, *rows = invoke("relay", database, "--status").stdout.splitlines()
+    assert "3 of them held" in summary
+    assert head.split() == ["prefix", "queue", "next", "try", "error"]
+    assert [row.split()[:2] for row in rows] == [["delayq", "emails"], ["delayq", "others"]]
+    assert all("KeyOverwritten: " in row for row in rows)
+    found = json.loads(invoke("relay", database, "--status", "--json").stdout)["queues"]
+    assert [(each["queue"], each["next_try"][:4]) for each in found] == [("emails", "2096"), ("others", "2096")]
+    with server.client() as client:
+        client.delete("delayq:{emails}:pending", "delayq:{others}:pending")
+    assert invoke("relay", database, "--burst").stdout == "0 messages sent, 0 refused, 3 waiting\n"
+    assert invoke("relay", database, "--retry", "emails").stdout == "0 rows to send again, 1 held queue to try now\n"
+    assert invoke("relay", database, "--burst").stdout == "2 messages sent, 0 refused, 1 waiting\n"
+    assert invoke("relay", database, "--retry", "all").stdout == "0 rows to send again, 1 held queue to try now\n"
+    assert invoke("relay", database, "--burst").stdout == "1 message sent, 0 refused\n"
 
 
 def test_burst_that_can_send_nothing_fails(invoke: Invoke, queue: Queue, database: str, server: RedisServer):

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from delayq import DelayqError, InvalidInput, LoginRefused, Outgoing, Queue, ServerError, ServerUnreachable, outbox
 from delayq.errors import InvalidURL
+from delayq.log import log
 from delayq.operations import outbox as operations
 from delayq.outbox import Relay, open_database
 from delayq.outbox import relay as relay_module
@@ -24,6 +25,7 @@ from delayq.outbox.relay import lag
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import follow
+from tests.harness.waiting import eventually
 from tests.outbox.conftest import Shop, made
 
 NOWHERE = Queue("emails", url="redis://127.0.0.1:1")
@@ -231,7 +233,7 @@ def test_replicas_that_nobody_waits_for_are_a_warning_once(shop: Shop, start_ser
 
 
 def test_server_that_cannot_write_is_asked_once_a_sweep(own_server: RedisServer):
-    written: dict[str, bool] = {}
+    written: dict[str, bool | None] = {}
     with own_server.client() as client:
         client.config_set("appendonly", "no")
     with Queue("emails", url=own_server.url) as first, Queue("other", url=own_server.url) as second:
@@ -442,6 +444,7 @@ def test_session_of_postgresql_ends_soon_if_its_relay_is_gone_and_keeps_no_notif
 ):
     database = open_database(postgresql_shop.url)
     assert database.execute("SHOW idle_in_transaction_session_timeout") == [("2min",)]
+    assert database.execute("SHOW jit") == [("off",)]
     relay, stop = Relay(database, own_server.url), threading.Event()
     for number in range(20):
         write(postgresql_shop, NOWHERE, number)
@@ -557,3 +560,127 @@ def test_outgoing_messages_in_shards(shop: Shop, own_server: RedisServer):
         assert sorted(received(queue)) == list(range(40))
         assert queue.stats().acked == 40
     assert shop.rows == 0
+
+
+@pytest.mark.parametrize("lasts", [0.0, 0.005])
+def test_times_of_delayed_messages_rise_with_their_rows_beyond_pages_and_turns(
+    shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, lasts: float
+):
+    """However long the pages take: each is due by the time of its insert. A part is held, and sent later."""
+    monkeypatch.setattr(relay_module, "ROWS", 4)
+    monkeypatch.setattr(relay_module, "PAGES", 5)
+    real = operations.send_rows
+
+    def slow(*given: Any) -> Any:
+        results = yield from real(*given)
+        time.sleep(lasts)
+        return results
+
+    monkeypatch.setattr(operations, "send_rows", slow)
+    with Queue("emails", url=own_server.url) as queue:
+        ids = write(shop, queue, *range(60), delay=600)
+        with relaying(shop, own_server) as relay:
+            relay.turn()
+            with shop.engine.begin() as connection:
+                connection.execute(sa.update(outbox.table).values(state="held"))
+            while relay.turn():
+                pass
+        found = [queue.get(each).due_at for each in ids]  # type: ignore[union-attr]
+        assert found == sorted(found)  # type: ignore[type-var]
+        assert (found[-1] - found[0]).total_seconds() < 0.1 + spread(ids)  # type: ignore[operator]
+
+
+def spread(ids: list[str]) -> float:
+    """The seconds between the ids of a transaction, which are UUIDs of version 7."""
+    first, last = (int(each.replace("-", "")[:12], 16) for each in (ids[0], ids[-1]))
+    return (last - first) / 1000
+
+
+def test_clock_of_redis_is_asked_once_until_nothing_waits(
+    shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    asked, ahead = [], [3_600_000]
+
+    def server_ms(context: Any) -> Any:
+        asked.append(context.name)
+        return (yield from real(context)) + ahead[0]
+
+    real = operations.server_ms
+    monkeypatch.setattr(operations, "server_ms", server_ms)
+    with (
+        Queue("emails", url=own_server.url) as emails,
+        Queue("others", url=own_server.url) as others,
+        relaying(shop, own_server) as relay,
+    ):
+        first = write(shop, emails, 1, 2, delay=600)
+        write(shop, others, 1, delay=600)
+        write(shop, others, 2)
+        before = time.time()
+        relay.turn()
+        assert asked == ["emails"]
+        due = emails.get(first[0]).due_at.timestamp()  # type: ignore[union-attr]
+        assert -60 < due - before - 4200 < 60
+        relay.turn()
+        ahead[0] = 0
+        (later,) = write(shop, emails, 3, delay=600)
+        relay.turn()
+        assert asked == ["emails"] * 2
+        due = emails.get(later).due_at.timestamp()  # type: ignore[union-attr]
+        assert -60 < due - time.time() - 600 < 60
+        assert received(others) == [2]
+
+
+def test_counts_are_those_of_what_was_committed(shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    class Lost(Exception):
+        pass
+
+    def lose(*_: object, **__: object) -> None:
+        raise Lost
+
+    with Queue("small", url=own_server.url) as small, relaying(shop, own_server) as relay:
+        small.configure(max_length=1)
+        write(shop, small, 1, 2)
+        monkeypatch.setattr(log, "error", lose)
+        with pytest.raises(Lost):
+            relay.turn()
+        assert (relay.moved, relay.refused) == (0, 0)
+        assert shop.states == ["new"] * 2
+
+
+def test_row_stays_while_the_server_says_that_its_message_is_not_on_the_disk(
+    shop: Shop, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+):
+    """While it rewrites its file, it does not wait for the disk."""
+    monkeypatch.setattr(operations, "SYNC_MS", 200)
+    server = start_server(appendonly=True, config={"appendfsync": "everysec", "no-appendfsync-on-rewrite": "yes"})
+    with (
+        Queue("emails", url=server.url) as queue,
+        relaying(shop, server, settle_seconds=0) as relay,
+        server.client() as client,
+    ):
+        for number in range(6):
+            client.set(f"key-{number}", "x")
+        client.config_set("rdb-key-save-delay", 1_000_000)
+        client.bgrewriteaof()
+        assert eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 1, 30)
+        write(shop, queue, "x")
+        relay._sweep_at = math.inf
+        relay.turn()
+        relay._sweep()
+        is_rewriting = client.info("persistence")["aof_rewrite_in_progress"]
+        assert (is_rewriting, shop.states) == (1, ["sent"])
+        assert eventually(lambda: relay._sweep() or shop.rows == 0, 60)  # type: ignore[func-returns-value]
+
+
+def test_server_that_never_waits_for_its_disk_has_some_seconds(
+    shop: Shop, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(operations, "SYNC_MS", 200)
+    server = start_server(appendonly=True, config={"appendfsync": "no"})
+    with Queue("emails", url=server.url) as queue, relaying(shop, server, settle_seconds=0) as relay:
+        write(shop, queue, "x")
+        relay._sweep_at = math.inf
+        relay.turn()
+        assert shop.states == ["sent"]
+        relay._sweep()
+        assert shop.rows == 0
