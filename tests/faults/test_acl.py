@@ -544,14 +544,11 @@ def test_user_without_the_right_to_append_to_the_ledger_changes_nothing(any_serv
             assert bookkeeping.entries(root) == []
 
 
-def test_relay_notices_losses_with_the_optional_rights(server: RedisServer) -> None:
+def test_relay_notices_losses_with_the_optional_rights(own_server: RedisServer) -> None:
     """Without each of them, it waits some seconds instead."""
-    with server.client() as admin:
-        admin.config_set("appendonly", "yes")
-        admin.config_set("appendfsync", "always")
     [name] = [each for each in ON_OCCASION if each.startswith("a relay, so that it knows")]
     added = ON_OCCASION[name].split()
-    assert tell(server, "relay", [*LINES["relay"], *added], STORIES["notices_losses"]) == ""
+    assert tell(own_server, "relay", [*LINES["relay"], *added], STORIES["notices_losses"]) == ""
     for right in added:
         others = [each for each in added if each != right]
-        assert tell(server, "relay", [*LINES["relay"], *others], STORIES["notices_losses"]), right
+        assert tell(own_server, "relay", [*LINES["relay"], *others], STORIES["notices_losses"]), right

@@ -5,6 +5,8 @@ The clock of these tests begins at a million.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from delayq.errors import DelayqError
@@ -24,6 +26,7 @@ def test_script_gives_redis_large_numbers_as_text(queue, script, meta):
 @pytest.mark.same_on_all_servers
 def test_large_number_would_be_seen(queue):
     for number in "1e6", "-1700000000000":
-        call = rewritten(queue.scripts.resume(), lambda _, number=number: f"redis.call('SET', KEYS[1], {number})")
+        body = f"redis.call('SET', KEYS[1], {number})"
+        call = rewritten(queue.scripts.resume(), partial(str.format, body))
         with pytest.raises(DelayqError, match=r"SET is given the number -?1\d+ as argument 2"):
             queue.run(refusing_numbers(call))
