@@ -191,7 +191,7 @@ def check_outbox(database_url: str, as_json: bool) -> bool:
     say(f"outbox: {'healthy' if is_healthy else 'NOT healthy'}, {condition(found)}")
     if found.seconds >= LONGEST_LAG:
         say("  error: no relay keeps up: run delayq relay, and look at its log")
-    if found.held:
+    if found.held and found.seconds >= LONGEST_LAG:
         say("  error: queues refuse their rows: delayq relay --status says why")
     if found.sent_seconds >= LONGEST_LAG:
         say(f"  error: rows were sent {show_duration(found.sent_seconds)} ago, and not deleted: see the relay's log")

@@ -79,6 +79,11 @@ FIRST_WAIT_MS = 1000
 LONGEST_AWAY_MS = 4000
 """How long rows wait if a node of a cluster is away: as for a server, a relay sends soon after its return."""
 
+MEASURES = 5
+"""How often the difference of two clocks is measured at most: until a round trip takes no longer than EXACT_MS."""
+
+EXACT_MS = 4
+
 _QueueName: TypeAlias = tuple[str, str]
 """A queue: its prefix and its name."""
 
@@ -219,6 +224,7 @@ class Relay:
         self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
         self._now = 0  # ms, by the database, when rows were read
         self._ahead: dict[_QueueName, int] = {}  # see `_ahead_of`
+        self._measured_at = 0.0
         self._locked_at = 0.0
         self._sweep_at = 0.0
         self._tell_at = 0.0
@@ -305,7 +311,8 @@ class Relay:
         if away is not None:
             raise away
         self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
-        if self._ahead and not taken and not self._database.execute(self._statements.next_held, **FIRST):
+        is_old = time.monotonic() - self._measured_at > LONGEST_WAIT_MS / 1000
+        if self._ahead and not taken and (is_old or not self._database.execute(self._statements.next_held, **FIRST)):
             self._ahead.clear()  # a clock may be set
         if time.monotonic() >= self._sweep_at:
             self._sweep()
@@ -470,15 +477,24 @@ class Relay:
     def _ahead_of(self, queue: Queue, key: _QueueName) -> int:
         """Return how far a server's clock is ahead of the database's, ms; of a cluster, for each queue.
 
-        It is measured once until an outage, or until nothing waits: with another result for each row, messages with the
-        same delay would not be due in the order of their rows.
+        It is measured once until an outage, or until nothing is left to send; if rows are held then, for at least a
+        minute. With another result for each row, messages with the same delay would not be due in the order of their
+        rows. The error is at most half of the shortest of some round trips.
         """
         for known in key, ALL_QUEUES:
             if known in self._ahead:
                 return self._ahead[known]
-        before = self._clock()
-        there = queue.execute(operations.server_ms)
-        found = there - (before + self._clock()) // 2
+        if not self._ahead:
+            self._measured_at = time.monotonic()
+        found, shortest = 0, None
+        for _ in range(MEASURES):  # the first may have to open a connection
+            before = self._clock()
+            there = queue.execute(operations.server_ms)
+            took = (after := self._clock()) - before
+            if shortest is None or took < shortest:
+                shortest, found = took, there - (before + after) // 2
+            if took <= EXACT_MS:
+                break
         self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
         self._ahead[key if self._is_on_cluster else ALL_QUEUES] = found
         return found
@@ -553,9 +569,12 @@ class Relay:
         for prefix, name, row_id, message_id in rows:
             by_queue.setdefault((prefix, name), []).append((message_id, row_id))
         for (prefix, name), ids in by_queue.items():
-            with suppress(DelayqError):  # they end by themselves in a month
+            try:
                 for start in range(0, len(ids), ROWS):
                     self._queue(prefix, name).execute(operations.release, ids[start : start + ROWS])
+            except DelayqError as error:  # they end by themselves in a month
+                if isinstance(error, ServerUnreachable | StoreError) and not self._is_on_cluster:
+                    return  # each of the other queues would wait for the server, too
 
     def _sweep(self) -> None:
         """Delete sent rows that Redis cannot lose; those that it may have lost are sent again."""
@@ -571,6 +590,9 @@ class Relay:
             try:
                 servers = self._queue(prefix, name).execute(operations.synced, written)
             except DelayqError as error:
+                is_away = isinstance(error, ServerUnreachable | StoreError)
+                if is_away and not self._queue(prefix, name).execute(operations.is_on_cluster):
+                    raise  # each of the other queues would wait for the server, too
                 if self._tell_sweep.due():
                     log.warning("outbox rows not deleted yet", queue=name, error=str(error))
                 continue  # later

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Collection
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -24,9 +25,10 @@ if redis.VERSION >= (7, 4, 1):  # the first whose clients all accept it
 def import_late_parts() -> None:
     """Import what redis-py imports with its first connection; a process forked meanwhile would wait for it forever."""
     with late_import:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-        version("redis")
+        with suppress(PackageNotFoundError):  # of a bundle; redis-py can do without
+            version("redis")
 
 
 def is_connected(connection: Any) -> bool:

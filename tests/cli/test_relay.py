@@ -116,6 +116,19 @@ def test_held_rows_are_counted_and_named(invoke: Invoke, queue: Queue, database:
     assert "queues refuse their rows: delayq relay --status says why" in invoke("doctor", "--outbox", database).stdout
 
 
+def test_rows_that_are_held_for_a_moment_are_not_an_error(
+    invoke: Invoke, queue: Queue, database: str, server: RedisServer
+):
+    write(database, queue, 1, 2)
+    with server.client() as client:
+        client.set("delayq:{emails}:pending", "another program's")
+    invoke("relay", database, "--burst")
+    said = invoke("doctor", "--outbox", database).stdout
+    assert "outbox: healthy, 2 rows to send" in said
+    assert "2 of them held" in said
+    assert "queues refuse their rows" not in said
+
+
 def test_held_queues_are_listed_and_tried_at_once(invoke: Invoke, queue: Queue, database: str, server: RedisServer):
     write(database, queue, 1, 2)
     write(database, Queue("others", url=server.url), 3)

@@ -684,3 +684,55 @@ def test_server_that_never_waits_for_its_disk_has_some_seconds(
         assert shop.states == ["sent"]
         relay._sweep()
         assert shop.rows == 0
+
+
+def test_slow_first_round_trip_does_not_shift_due_times(
+    shop: Shop, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    server_ms, trips = operations.server_ms, []
+
+    def slow_at_first(context: Any) -> Any:
+        trips.append(1)
+        if len(trips) == 1:
+            time.sleep(1)
+        return server_ms(context)
+
+    monkeypatch.setattr(operations, "server_ms", slow_at_first)
+    with Queue("emails", url=redis_server.url) as queue, relaying(shop, redis_server) as relay:
+        write(shop, queue, "x", delay=60)
+        [(created,)] = shop.engine.connect().execute(sa.select(outbox.table.c.created_ms)).all()
+        relay.turn()
+        (info,) = queue.peek("pending")
+        late = info.due_at.timestamp() * 1000 - created - 60_000
+        assert abs(late) < 300, "half of the slow trip is 500 ms"
+
+
+def test_clocks_are_compared_again_though_rows_are_held(shop: Shop, redis_server: RedisServer):
+    with Queue("emails", url=redis_server.url) as queue, relaying(shop, redis_server) as relay:
+        write(shop, queue, "x", delay=60)
+        relay.turn()
+        assert relay._ahead
+        write(shop, queue, "y")
+        with shop.engine.begin() as connection:
+            connection.execute(
+                sa.update(outbox.table).where(outbox.table.c.state == "new").values(state="held", due_ms=2**50)
+            )
+        relay.turn()
+        assert relay._ahead, "with held rows, the difference is kept for a while"
+        relay._measured_at -= 61
+        relay.turn()
+        assert not relay._ahead
+
+
+def test_redis_that_is_away_is_noticed_though_all_rows_are_sent(shop: Shop, start_server: StartServer):
+    server = start_server()
+    with relaying(shop, server) as relay:
+        for name in "abc":
+            with Queue(name, url=server.url) as queue:
+                write(shop, queue, "x")
+        relay.turn()
+        assert shop.states == ["sent"] * 3
+        server.kill()
+        relay._sweep_at = 0.0
+        with pytest.raises(ServerUnreachable):
+            relay.turn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 from collections import deque
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -11,6 +12,7 @@ import pytest
 import redis
 from redis.asyncio.cluster import ClusterNode
 
+from delayq import Queue
 from delayq.transport import clients, clients_async, redis_py
 
 
@@ -74,3 +76,15 @@ def test_connection_in_use_stays_open_while_idle_ones_are_closed(turns: int) -> 
     assert connection.is_connected == was_connected
     assert not any(idle.is_connected for idle in node._free)
     assert len(node._free) == 2
+
+
+def test_users_client_works_without_metadata_of_redis_py(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+    """As in a program that is one file."""
+
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    redis_py.import_late_parts.cache_clear()
+    Queue("jobs", redis=redis_client).send("x")
+    assert redis_py.import_late_parts.cache_info().misses == 1
