@@ -228,13 +228,14 @@ class Consumers:
     """Takes and acks messages of all queues, on a thread each, and notes what came, with its place in the queue.
 
     Attributes:
-        seen: by queue and payload, the due time and the id of the first delivery.
+        seen: by queue and payload, the attempt, the due time and the id of the first delivery that came. It is no first
+            attempt if the reply to a claim was lost, and its lease ended before the server was back.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._stop = threading.Event()
-        self.seen: dict[str, dict[tuple[int, int], tuple[Any, str]]] = {name: {} for name in QUEUES}
+        self.seen: dict[str, dict[tuple[int, int], tuple[int, Any, str]]] = {name: {} for name in QUEUES}
         self.again: Counter[str] = Counter()
         self.threads = [threading.Thread(target=self._take, args=(name,)) for name in QUEUES]
 
@@ -253,7 +254,7 @@ class Consumers:
                         if key in seen:
                             self.again[name] += 1
                         else:
-                            seen[key] = message.due_at, message.id
+                            seen[key] = message.attempt, message.due_at, message.id
                     if messages:
                         queue.ack(messages)
                 except DelayqError:
@@ -344,17 +345,18 @@ def judge(
                 time.sleep(0.2)
             stats = queue.stats()
         seen = consumers.seen[name]
-        misplaced = sum(
-            1
-            for number, places in by_number.items()
-            if sorted(places, key=lambda place: seen.get((number, place), ())) != places
-        )
+        at_first = {key: place for key, place in seen.items() if place[0] == 1}  # a retry is due later
+        misplaced = 0
+        for number, places in by_number.items():
+            came = [place for place in places if (number, place) in at_first]
+            misplaced += sorted(came, key=lambda place: at_first[number, place]) != came
         found[name] = {
             "created": stats.sent,
             "lost": len(wanted - seen.keys()),
             "of_rolled_back": len(seen.keys() - wanted),
             "doubled": stats.sent - len(wanted),
             "out_of_order": misplaced,
+            "retried_first": len(seen) - len(at_first),
         }
     return found
 
