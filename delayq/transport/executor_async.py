@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -152,12 +153,15 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         for call in calls:
             plain = plain and (call.script is not None or call.is_plain)
             repeat = repeat and call.repeats
-        trips = None if urgent else self._trips
-        if trips is not None:
-            await trips.acquire()
         token = REPEATS.set(repeat)
         try:
-            results = await self._trip(client, cluster, calls, plain, repeat)
+            async with contextlib.nullcontext() if urgent else self._trips:
+                results = await self._send(client, cluster, calls, plain, repeat)
+                for result in results:
+                    if isinstance(result, RedisError):
+                        again = partial(self._send, client, cluster, plain=plain, repeat=repeat, whole=True)
+                        results = await trampoline.run_async(self._mended(calls, results), again)
+                        break
         except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
             heed_cancels(asked)
@@ -170,21 +174,9 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
             REPEATS.reset(token)
-            if trips is not None:
-                trips.release()
             if self._client is not client:  # it was closed meanwhile
                 await self.leave(client)
         heed_cancels(asked)
-        return results
-
-    async def _trip(
-        self, client: Client, cluster: Cluster | None, calls: Sequence[Command[Any]], plain: bool, repeat: bool
-    ) -> list[Any]:
-        results = await self._send(client, cluster, calls, plain, repeat)
-        for result in results:
-            if isinstance(result, RedisError):
-                again = partial(self._send, client, cluster, plain=plain, repeat=repeat, whole=True)
-                return await trampoline.run_async(self._mended(calls, results), again)
         return results
 
     async def _send(
