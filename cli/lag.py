@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from delayq.model.show import plural, show_duration
 
 if TYPE_CHECKING:
-    from delayq.outbox.relay import Lag
+    from delayq.outbox.lag import Lag
 
 STATES = ("new", "held", "sent", "refused")
 HELP = {

@@ -21,7 +21,8 @@ from .output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from delayq.outbox.database import Database
-    from delayq.outbox.relay import Lag, Relay
+    from delayq.outbox.lag import Lag
+    from delayq.outbox.relay import Relay
 
     from .relay_metrics import RelayMetrics
 
@@ -80,7 +81,8 @@ def relay(
     if len(several := [f"--{name}" for name, value in modes.items() if value]) > 1:
         raise click.UsageError(f"give only one of {', '.join(several)}")
     from delayq.outbox.database import open_database  # noqa: PLC0415  # few programs have an outbox
-    from delayq.outbox.relay import Relay, lag  # noqa: PLC0415
+    from delayq.outbox.lag import lag  # noqa: PLC0415
+    from delayq.outbox.relay import Relay  # noqa: PLC0415
 
     from .logging import configure  # noqa: PLC0415  # imports structlog
 
@@ -116,7 +118,7 @@ def _named(server: ServerOptions) -> str:
 
 
 def _run(database: Database, runner: Relay, burst: bool) -> None:
-    from delayq.outbox.relay import lag  # noqa: PLC0415
+    from delayq.outbox.lag import lag  # noqa: PLC0415
 
     try:
         database.execute(database.statements.counts)  # a wrong URL or a missing table ends it at once
@@ -140,7 +142,7 @@ def _metrics(database_url: str, runner: Relay) -> RelayMetrics:
 
 
 def _retry(database: Database, what: str) -> None:
-    from delayq.outbox.relay import held_queues  # noqa: PLC0415
+    from delayq.outbox.lag import held_queues  # noqa: PLC0415
 
     statements = database.statements
     found = database.execute(statements.retry, id="" if what == ALL else what)
@@ -152,7 +154,7 @@ def _retry(database: Database, what: str) -> None:
 
 
 def _show(database: Database, lag: Lag, limit: int, as_json: bool) -> None:
-    from delayq.outbox.relay import held_queues  # noqa: PLC0415
+    from delayq.outbox.lag import held_queues  # noqa: PLC0415
 
     held = [
         (each.prefix, each.queue, from_ms(each.due_ms), each.error or "")
@@ -175,7 +177,7 @@ def _show(database: Database, lag: Lag, limit: int, as_json: bool) -> None:
 def check_outbox(database_url: str, as_json: bool) -> bool:
     """Print the condition of an outbox; return whether it is healthy: relays keep up, and Redis has refused no row."""
     from delayq.outbox.database import open_database  # noqa: PLC0415
-    from delayq.outbox.relay import lag  # noqa: PLC0415
+    from delayq.outbox.lag import lag  # noqa: PLC0415
 
     database = open_database(database_url)
     try:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from delayq.metrics import Exposition
 from delayq.outbox import open_database
-from delayq.outbox.relay import Lag, lag
+from delayq.outbox.lag import Lag, lag
 
 from .lag import HELP, samples
 

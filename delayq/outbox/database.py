@@ -85,6 +85,12 @@ def _transaction(database: Database, begin: str) -> Generator[None]:
     database.execute("COMMIT")
 
 
+def clock(database: Database) -> int:
+    """Return the database's time, ms."""
+    [(now,)] = database.execute(f"SELECT {database.statements.now}")
+    return int(now)
+
+
 def open_database(url: str) -> Database:
     """Return a database for a `Relay`; it connects at its first statement.
 

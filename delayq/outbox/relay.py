@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -25,18 +26,17 @@ from delayq.errors import (
     UnreadableEnvelope,
 )
 from delayq.log import log
-from delayq.model.interval import Interval
 from delayq.model.outage import Outage
-from delayq.outbox.database import POLL_SECONDS, Database
+from delayq.outbox.clock_difference import ClockDifference
+from delayq.outbox.database import POLL_SECONDS, Database, clock
+from delayq.outbox.lag import lag
 from delayq.outbox.rows import operations
-from delayq.outbox.statements import HELD, NEW, REFUSED, SENT
+from delayq.outbox.statements import ROWS
+from delayq.outbox.sweep import Sweep
 from delayq.queue import Queue
 
 TRANSACTIONS = 500
 """How many transactions of the application a transaction of the relay takes, at most."""
-
-ROWS = 500
-"""How many rows of them are locked at a time."""
 
 BYTES = 8 * 1024 * 1024
 """How much of their messages is read at a time."""
@@ -49,7 +49,7 @@ SETTLE_SECONDS = 5.0
 """How long after a send a server that keeps an append-only file has written it to its disk: two seconds at most."""
 
 SWEEP_SECONDS = 2.0
-TELL_SECONDS = 60.0
+LOG_SECONDS = 60.0
 LONGEST_WAIT_MS = 60_000
 MOST_ATTEMPTS = 3
 """How often a row fails alone, on a server that answers, before it is refused."""
@@ -79,11 +79,6 @@ FIRST_WAIT_MS = 1000
 LONGEST_AWAY_MS = 4000
 """How long rows wait if a node of a cluster is away: as for a server, a relay sends soon after its return."""
 
-MEASURES = 5
-"""How often the difference of two clocks is measured at most: until a round trip takes no longer than EXACT_MS."""
-
-EXACT_MS = 4
-
 _QueueName: TypeAlias = tuple[str, str]
 """A queue: its prefix and its name."""
 
@@ -92,8 +87,6 @@ _Key: TypeAlias = tuple[str, str, int | None, int | None]
 
 
 ALL_QUEUES: _QueueName = ("", "")
-FIRST = {"prefix": "", "queue": ""}
-"""Before all queues."""
 
 
 class _Taken(NamedTuple):
@@ -119,66 +112,6 @@ class _Outcome(NamedTuple):
     taken: _Taken
     kind: Kind
     text: str = ""
-
-
-class Lag(NamedTuple):
-    """What waits in an outbox.
-
-    Attributes:
-        new, held, sent, refused: rows by state: to be sent; to be sent once their queues accept messages again; sent,
-            but Redis may still lose them; refused permanently. A state with more rows has MOST_COUNTED, 10,000.
-        seconds: since the insert of the oldest row to be sent; 0 if there is none.
-        sent_seconds: since the send of the oldest row that is sent; of the first 10,000, if there are more.
-    """
-
-    new: int
-    held: int
-    sent: int
-    refused: int
-    seconds: float
-    sent_seconds: float
-
-    @property
-    def unsent(self) -> int:
-        """Rows to be sent."""
-        return self.new + self.held
-
-
-def lag(database: Database) -> Lag:
-    """Return what waits in an outbox.
-
-    It reads at most 10,000 rows of each state, by an index, however many there are: a few milliseconds. PostgreSQL uses
-    the index once autovacuum has analyzed the table.
-    """
-    found = {state: (count, age or 0) for state, count, age in database.execute(database.statements.counts)}
-    new, held, sent, refused = (found[state] for state in (NEW, HELD, SENT, REFUSED))
-    seconds, sent_seconds = (max(0, age) / 1000 for age in (max(new[1], held[1]), sent[1]))
-    return Lag(new[0], held[0], sent[0], refused[0], seconds, sent_seconds)
-
-
-class HeldQueue(NamedTuple):
-    """A queue with held rows.
-
-    Attributes:
-        due_ms: when its rows are tried, by the database's clock.
-        error: why its first row is held.
-        seq: the number of that row.
-    """
-
-    prefix: str
-    queue: str
-    due_ms: int
-    error: str | None
-    seq: int
-
-
-def held_queues(database: Database) -> Iterator[HeldQueue]:
-    """Yield the queues that have held rows, by prefix and name: with one look at an index for each."""
-    after = FIRST
-    while found := database.execute(database.statements.next_held, **after):
-        held = HeldQueue(*found[0])
-        yield held
-        after = {"prefix": held.prefix, "queue": held.queue}
 
 
 class Relay:
@@ -215,7 +148,7 @@ class Relay:
         self._statements = database.statements
         self._url = url
         self._replicas = wait_replicas
-        self._settle_ms = round(settle_seconds * 1000)
+        self._sweep = Sweep(database, self._queue, round(settle_seconds * 1000))
         self._queues: dict[_Key, Queue] = {}
         self._failed: set[_QueueName] = set()  # their other rows wait, too, so that the order of a transaction is kept
         self._waits: Counter[_QueueName] = Counter()  # turns in which rows of a queue had to wait, in a row
@@ -223,13 +156,11 @@ class Relay:
         self._is_on_cluster = False  # a queue that has not connected yet does not know
         self._witnesses: set[Queue] = set()  # their connections know which nodes of a cluster are away
         self._now = 0  # ms, by the database, when rows were read
-        self._ahead: dict[_QueueName, int] = {}  # see `_ahead_of`
-        self._measured_at = 0.0
+        self._clocks: dict[_QueueName, ClockDifference] = {}
         self._locked_at = 0.0
         self._sweep_at = 0.0
-        self._tell_at = 0.0
-        self._tell_sweep = Interval(TELL_SECONDS)
-        self._is_told_of_replicas = False
+        self._log_at = 0.0
+        self._has_warned = False
         self._turned_at = time.monotonic()
         self.moved = self.refused = 0
         self.trouble = ""
@@ -255,18 +186,18 @@ class Relay:
                 self.trouble = ""
                 if taken:
                     redis_outage.served()
-                self._tell()
+                self._log_lag()
                 database_outage.served()
                 if burst and not taken and self._is_empty():
                     return
                 self._database.wait(0 if taken else POLL_SECONDS)  # notifications would pile up
             except (ServerError, StoreError) as error:
                 self.trouble = f"Redis: {error}"
-                self._ahead.clear()
+                self._clocks.clear()
                 stop.wait(redis_outage.lost(error))
             except self._database.errors as error:
                 self.trouble = f"the database: {' '.join(str(error).split())}"
-                self._ahead.clear()
+                self._clocks.clear()
                 with suppress(*self._database.errors):
                     self._database.close()
                 stop.wait(database_outage.lost(error))
@@ -310,12 +241,9 @@ class Relay:
         self.refused += kinds["refused"]
         if away is not None:
             raise away
-        self._release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
-        is_old = time.monotonic() - self._measured_at > LONGEST_WAIT_MS / 1000
-        if self._ahead and not taken and (is_old or not self._database.execute(self._statements.next_held, **FIRST)):
-            self._ahead.clear()  # a clock may be set
+        self._sweep.release((each.prefix, each.queue, each.row.id, _id(each.row)) for each in gone)
         if time.monotonic() >= self._sweep_at:
-            self._sweep()
+            self._sweep.run()
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
         return taken
 
@@ -348,7 +276,7 @@ class Relay:
             sizes = [(seq, size) for seq, size, *_ in found if seq not in known]
             for numbers in operations.trips(sizes, ROWS, BYTES):
                 rows = execute(statements.read(numbers))
-                self._now = self._clock()
+                self._now = clock(self._database)
                 yield [_taken(row) for row in rows], []
             if waiting and held is None:
                 yield [], waiting
@@ -375,7 +303,7 @@ class Relay:
             if self._looked_at in seen:
                 return
             seen.add(self._looked_at)
-            if found[0][2] <= self._clock() and self._looked_at not in self._failed:
+            if found[0][2] <= clock(self._database) and self._looked_at not in self._failed:
                 yield self._looked_at
 
     def _send(self, rows: Sequence[_Taken]) -> list[_Outcome]:
@@ -475,35 +403,20 @@ class Relay:
         return taken.row._replace(age_ms=max(0, self._now - taken.created_ms), due=due)
 
     def _ahead_of(self, queue: Queue, key: _QueueName) -> int:
-        """Return how far a server's clock is ahead of the database's, ms; of a cluster, for each queue.
-
-        It is measured once until an outage, or until nothing is left to send; if rows are held then, for at least a
-        minute. With another result for each row, messages with the same delay would not be due in the order of their
-        rows. The error is at most half of the shortest of some round trips.
-        """
-        for known in key, ALL_QUEUES:
-            if known in self._ahead:
-                return self._ahead[known]
-        if not self._ahead:
-            self._measured_at = time.monotonic()
-        found, shortest = 0, None
-        for _ in range(MEASURES):  # the first may have to open a connection
-            before = self._clock()
-            there = queue.execute(operations.server_ms)
-            took = (after := self._clock()) - before
-            if shortest is None or took < shortest:
-                shortest, found = took, there - (before + after) // 2
-            if took <= EXACT_MS:
-                break
-        self._is_on_cluster = self._is_on_cluster or queue.execute(operations.is_on_cluster)
-        self._ahead[key if self._is_on_cluster else ALL_QUEUES] = found
+        """Return how far a server's clock is ahead of the database's, ms; of a cluster, for each queue."""
+        known = self._clocks.get(key) or self._clocks.get(ALL_QUEUES) or ClockDifference(partial(clock, self._database))
+        found = known.ms(lambda: queue.execute(operations.server_ms))
+        self._is_on_cluster = self._is_on_cluster or queue.execute(
+            operations.is_on_cluster
+        )  # now that it has connected
+        self._clocks.setdefault(key if self._is_on_cluster else ALL_QUEUES, known)
         return found
 
     def _judged(self, queue: Queue, taken: _Taken, result: Any, server: operations.Server) -> _Outcome:
         if isinstance(result, int):
             return _Outcome(taken, "refused", f"QueueFull: queue {queue.name} was full, with max_length {result:,}")
-        if server.replicas and not self._replicas and not self._is_told_of_replicas:
-            self._is_told_of_replicas = True
+        if server.replicas and not self._replicas and not self._has_warned:
+            self._has_warned = True
             log.warning("outbox waits for no replica", replicas=server.replicas, remedy="give --wait-replicas 1")
         if self._replicas or server.is_safe:
             return _Outcome(taken, "safe")
@@ -533,7 +446,7 @@ class Relay:
             by_kind.setdefault((each.kind, each.text, of), []).append(each.taken)
         for queue in queues - waiting:
             self._waits.pop(queue, None)
-        now = self._clock()
+        now = clock(self._database)
         for (kind, text, _), rows in by_kind.items():
             for start in range(0, len(rows), ROWS):
                 self._note_some(kind, text, rows[start : start + ROWS], now)
@@ -563,89 +476,18 @@ class Relay:
         for start in range(0, len(numbers), ROWS):
             self._database.execute(self._statements.hold(numbers[start : start + ROWS]), error=text, due_ms=due_ms)
 
-    def _release(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """Let the reservations of deleted rows end: prefix and name of the queue, ids of the row and the message."""
-        by_queue: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        for prefix, name, row_id, message_id in rows:
-            by_queue.setdefault((prefix, name), []).append((message_id, row_id))
-        for (prefix, name), ids in by_queue.items():
-            try:
-                for start in range(0, len(ids), ROWS):
-                    self._queue(prefix, name).execute(operations.release, ids[start : start + ROWS])
-            except DelayqError as error:  # they end by themselves in a month
-                if isinstance(error, ServerUnreachable | StoreError) and not self._is_on_cluster:
-                    return  # each of the other queues would wait for the server, too
-
-    def _sweep(self) -> None:
-        """Delete sent rows that Redis cannot lose; those that it may have lost are sent again."""
-        statements = self._statements
-        queues = self._database.execute(statements.queues_of_sent)
-        if not queues:
-            return
-        now = self._clock()
-        written: dict[
-            str, bool | None
-        ] = {}  # whether servers have written all to their disks: several queues may be on each
-        for prefix, name in queues:
-            try:
-                servers = self._queue(prefix, name).execute(operations.synced, written)
-            except DelayqError as error:
-                is_away = isinstance(error, ServerUnreachable | StoreError)
-                if is_away and not self._queue(prefix, name).execute(operations.is_on_cluster):
-                    raise  # each of the other queues would wait for the server, too
-                if self._tell_sweep.due():
-                    log.warning("outbox rows not deleted yet", queue=name, error=str(error))
-                continue  # later
-            known = [each.identity for each in servers]
-            safe = [each.identity for each in servers if each.is_safe]
-            silent = [each.identity for each in servers if not each.is_late]
-            of = {"prefix": prefix, "queue": name}
-            self._settle(_is_one("server", known, False), of, now, statements.send_again, None)
-            self._settle(_is_one("server", safe, True), of, now, statements.delete, self._release)
-            self._settle(_is_one("server", silent, True), of, now - self._settle_ms, statements.delete, self._release)
-
-    def _settle(
-        self,
-        condition: tuple[str, dict[str, str]],
-        of: dict[str, str],
-        until: int,
-        change: Callable[[Iterable[int]], str],
-        release: Callable[[Iterable[tuple[str, str, str, str]]], None] | None,
-    ) -> None:
-        """Change the sent rows of a queue that meet a condition and were sent by a time, ms."""
-        is_on, parameters = condition
-        statement = self._statements.sent(is_on)
-        while True:
-            with self._database.locking():
-                found = self._database.execute(statement, until=until, most=ROWS, **of, **parameters)
-                if found:
-                    with self._database.writing():
-                        self._database.execute(change([seq for seq, _, _ in found]))
-            if release:
-                pairs = [(id, operations.RowOptions.read(options).id or id) for _, id, options in found]
-                release((of["prefix"], of["queue"], row_id, message_id) for row_id, message_id in pairs)
-            elif found:
-                log.warning("outbox rows sent again", queue=of["queue"], rows=len(found))
-            if len(found) < ROWS:
-                return
-
-    def _clock(self) -> int:
-        """Return the database's time, ms."""
-        [(now,)] = self._database.execute(f"SELECT {self._statements.now}")
-        return int(now)
-
     def _is_empty(self) -> bool:
         """Whether nothing is left to do now."""
         found = self._database.execute(self._statements.due(None), seq=0, most=1)
         return not found and not self._database.execute(self._statements.queues_of_sent)
 
-    def _tell(self) -> None:
+    def _log_lag(self) -> None:
         """Log once a minute what waits, if that is something."""
-        if time.monotonic() < self._tell_at:
+        if time.monotonic() < self._log_at:
             return
-        self._tell_at = time.monotonic() + TELL_SECONDS
+        self._log_at = time.monotonic() + LOG_SECONDS
         found = lag(self._database)
-        if found.unsent or found.refused or found.sent_seconds > TELL_SECONDS:
+        if found.unsent or found.refused or found.sent_seconds > LOG_SECONDS:
             log.info("outbox", **found._asdict())
 
 
@@ -717,12 +559,3 @@ def _message_id(taken: _Taken) -> str:
 
 def _id(row: operations.DueRow) -> str:
     return row.options.id or row.id
-
-
-def _is_one(column: str, values: Sequence[str], wanted: bool) -> tuple[str, dict[str, str]]:
-    """Return the condition that a column is one of some values, or is not, and its parameters."""
-    parameters = {f"value{number}": value for number, value in enumerate(values)}
-    if not values:
-        return ("0 = 1" if wanted else "1 = 1"), {}
-    names = ", ".join(f":{name}" for name in parameters)
-    return f"{column} {'' if wanted else 'NOT '}IN ({names})", parameters

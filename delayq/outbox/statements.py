@@ -18,6 +18,12 @@ NEW, HELD, SENT, REFUSED = "new", "held", "sent", "refused"
 """The states of a row: to be sent; to be sent once its queue accepts messages again; sent, but Redis may still lose it;
 refused by Redis permanently."""
 
+ROWS = 500
+"""How many rows are locked at a time."""
+
+FIRST = {"prefix": "", "queue": ""}
+"""For `next_held`: before all queues."""
+
 MOST_COUNTED = 10_000
 """How many rows of a state are counted, at most."""
 
@@ -78,7 +84,7 @@ class Statements:
         )
 
     def due(self, heads: Iterable[int] | None) -> str:
-        """Lock the rows after `seq` to send: those that some heads stand for, or all.
+        """Lock the rows after `seq` to send: those that some heads represent, or all.
 
         It returns their numbers, sizes and queues. Whether rows of a queue are held is another statement's question,
         asked once for each queue: as a part of this one, it may cost a read of the table for each row.

@@ -20,7 +20,9 @@ from delayq.errors import KeyOverwritten, ServerOutOfMemory
 from delayq.operations import outbox as operations
 from delayq.outbox import open_database
 from delayq.outbox import relay as relay_module
-from delayq.outbox.relay import HELD_PAGES, ROWS, Relay, lag
+from delayq.outbox.lag import lag
+from delayq.outbox.relay import HELD_PAGES, Relay
+from delayq.outbox.statements import ROWS
 from delayq.protocol.queue_keys import QueueKeys
 from tests.conftest import StartServer
 from tests.harness.dead_master import OWN_SLOTS

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from delayq import Queue, outbox
 from delayq.outbox import open_database
-from delayq.outbox.relay import lag
+from delayq.outbox.lag import lag
 from delayq.outbox.statements import MOST_COUNTED, SQLITE
 from tests.outbox.conftest import Shop
 

@@ -107,7 +107,7 @@ def test_messages_that_a_promoted_replica_lacks_are_sent_again(
             follow(watched.master, watched.replicas[0])
         for _ in range(2):  # the connections have ended
             with contextlib.suppress(Exception):
-                relay._sweep()
+                relay._sweep.run()
         assert eventually(lambda: all_sent(shop, relay), 60)
         assert received(queue) == ["before", 1, 2, 3]
     relay.close()
@@ -118,7 +118,7 @@ def all_sent(shop: Shop, relay: Relay) -> bool:
     due_now(shop)
     with contextlib.suppress(Exception):
         relay.turn()
-        relay._sweep()
+        relay._sweep.run()
         relay.turn()
     return not {"new", "held"} & set(shop.states)
 

@@ -19,9 +19,9 @@ from delayq import DelayqError, InvalidInput, LoginRefused, Outgoing, Queue, Ser
 from delayq.errors import InvalidURL
 from delayq.log import log
 from delayq.operations import outbox as operations
-from delayq.outbox import Relay, open_database
+from delayq.outbox import Relay, clock_difference, open_database
 from delayq.outbox import relay as relay_module
-from delayq.outbox.relay import lag
+from delayq.outbox.lag import lag
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import follow
@@ -168,7 +168,7 @@ def test_row_stays_until_its_message_is_on_the_disk(shop: Shop, start_server: St
         relay.turn()
         assert shop.states == ["sent"]
         assert len(received(queue)) == 1
-        relay._sweep()
+        relay._sweep.run()
         assert shop.rows == 0
         assert received(queue) == []
 
@@ -187,7 +187,7 @@ def test_message_that_the_server_has_lost_is_sent_again(shop: Shop, start_server
             server.flush()
         with Queue("emails", url=server.url) as fresh:
             assert fresh.stats().pending + fresh.stats().ready == 0
-        relay._sweep()
+        relay._sweep.run()
         assert shop.states == ["new"] * 3
         relay.turn()
         with Queue("emails", url=server.url) as fresh:
@@ -203,7 +203,7 @@ def test_restart_that_has_lost_nothing_doubles_nothing(shop: Shop, start_server:
         assert received(queue) == [1, 2, 3]
         assert shop.states == ["sent"] * 3
         server.restart()
-        relay._sweep()
+        relay._sweep.run()
         relay.turn()
         assert received(queue) == []
 
@@ -218,7 +218,7 @@ def test_server_that_keeps_nothing_on_disk_has_some_seconds(shop: Shop, redis_se
         database = open_database(shop.url)
         assert 60 <= lag(database).sent_seconds < 120
         database.close()
-        relay._sweep()
+        relay._sweep.run()
     assert shop.rows == 0
 
 
@@ -254,8 +254,8 @@ def test_rows_that_cannot_be_deleted_yet_are_logged(
     with relaying(shop, redis_server) as relay, capture_logs() as logs:
         relay.turn()
         monkeypatch.setattr(operations, "synced", failing)
-        relay._sweep()
-        relay._sweep()
+        relay._sweep.run()
+        relay._sweep.run()
     assert [each["event"] for each in logs].count("outbox rows not deleted yet") == 1
 
 
@@ -596,7 +596,7 @@ def spread(ids: list[str]) -> float:
     return (last - first) / 1000
 
 
-def test_clock_of_redis_is_asked_once_until_nothing_waits(
+def test_clock_of_redis_is_asked_for_all_queues_and_again_after_a_while(
     shop: Shop, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     asked, ahead = [], [3_600_000]
@@ -617,14 +617,13 @@ def test_clock_of_redis_is_asked_once_until_nothing_waits(
         write(shop, others, 2)
         before = time.time()
         relay.turn()
-        assert asked == ["emails"]
+        assert asked in [["emails"] * times for times in range(1, clock_difference.MEASURES + 1)]
         due = emails.get(first[0]).due_at.timestamp()  # type: ignore[union-attr]
         assert -60 < due - before - 4200 < 60
-        relay.turn()
         ahead[0] = 0
+        monkeypatch.setattr(clock_difference, "SECONDS", -1)
         (later,) = write(shop, emails, 3, delay=600)
         relay.turn()
-        assert asked == ["emails"] * 2
         due = emails.get(later).due_at.timestamp()  # type: ignore[union-attr]
         assert -60 < due - time.time() - 600 < 60
         assert received(others) == [2]
@@ -666,10 +665,10 @@ def test_row_stays_while_the_server_says_that_its_message_is_not_on_the_disk(
         write(shop, queue, "x")
         relay._sweep_at = math.inf
         relay.turn()
-        relay._sweep()
+        relay._sweep.run()
         is_rewriting = client.info("persistence")["aof_rewrite_in_progress"]
         assert (is_rewriting, shop.states) == (1, ["sent"])
-        assert eventually(lambda: relay._sweep() or shop.rows == 0, 60)  # type: ignore[func-returns-value]
+        assert eventually(lambda: relay._sweep.run() or shop.rows == 0, 60)  # type: ignore[func-returns-value]
 
 
 def test_server_that_never_waits_for_its_disk_has_some_seconds(
@@ -682,7 +681,7 @@ def test_server_that_never_waits_for_its_disk_has_some_seconds(
         relay._sweep_at = math.inf
         relay.turn()
         assert shop.states == ["sent"]
-        relay._sweep()
+        relay._sweep.run()
         assert shop.rows == 0
 
 
@@ -706,23 +705,6 @@ def test_slow_first_round_trip_does_not_shift_due_times(
         assert info.due_at is not None
         late = info.due_at.timestamp() * 1000 - created - 60_000
         assert abs(late) < 300, "half of the slow trip is 500 ms"
-
-
-def test_clocks_are_compared_again_though_rows_are_held(shop: Shop, redis_server: RedisServer):
-    with Queue("emails", url=redis_server.url) as queue, relaying(shop, redis_server) as relay:
-        write(shop, queue, "x", delay=60)
-        relay.turn()
-        assert relay._ahead
-        write(shop, queue, "y")
-        with shop.engine.begin() as connection:
-            connection.execute(
-                sa.update(outbox.table).where(outbox.table.c.state == "new").values(state="held", due_ms=2**50)
-            )
-        relay.turn()
-        assert relay._ahead, "with held rows, the difference is kept for a while"
-        relay._measured_at -= 61
-        relay.turn()
-        assert not relay._ahead
 
 
 def test_redis_that_is_away_is_noticed_though_all_rows_are_sent(shop: Shop, start_server: StartServer):
