@@ -746,7 +746,7 @@ local function spend(rate, period, us, number, count)
   redis.call('ZADD', rate, unpack(spent))
   local over = redis.call('ZCOUNT', rate, '-inf', us - period)
   if over > 0 then redis.call('ZREMRANGEBYRANK', rate, 0, math.min(over, 2 * count) - 1) end
-  redis.call('PEXPIRE', rate, period / 1000 + 60000)
+  redis.call('PEXPIRE', rate, digits(period / 1000 + 60000))
 end
 
 -- Take one delivery of a moment, microseconds, off the rate, because it was undone. Any delivery of that moment will do.

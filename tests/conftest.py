@@ -252,16 +252,27 @@ def default_version(pytestconfig: pytest.Config) -> str:
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[SharedServer]:
     """``shared_server(version)``: the only server of this version, started when it is first needed."""
-    running: dict[str, RedisServer] = {}
+    running: dict[str, tuple[RedisServer, dict[str, str]]] = {}
 
     def get(version: str) -> RedisServer:
         if version not in running:
-            running[version] = RedisServer(binary(version))
-        return running[version]
+            server = RedisServer(binary(version))
+            running[version] = server, settings_of(server)
+        return running[version][0]
 
     yield get
-    for server in running.values():
+    changed = {}
+    for server, settings in running.values():
+        for name, value in settings_of(server).items() - settings.items():
+            changed[f"{server.version} {name}"] = value
         server.close()
+    assert not changed, "a test has left other settings on a server that tests share"
+
+
+def settings_of(server: RedisServer) -> dict[str, str]:
+    with server.client(decode_responses=True) as client:
+        settings: dict[str, str] = client.config_get("*")
+    return settings
 
 
 @pytest.fixture

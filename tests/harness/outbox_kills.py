@@ -228,8 +228,8 @@ class Consumers:
     """Takes and acks messages of all queues, on a thread each, and notes what came, with its place in the queue.
 
     Attributes:
-        seen: by queue and payload, the attempt, the due time and the id of the first delivery that came. It is no first
-            attempt if the reply to a claim was lost, and its lease ended before the server was back.
+        seen: by queue and payload, the attempt, the due time and the id of the first delivery that came. Its attempt
+            is not the first if the reply to a claim was lost, and the lease ended before the server was back.
     """
 
     def __init__(self, url: str) -> None:

@@ -370,7 +370,7 @@ def sends_a_file(mine: Queue, root: Queue) -> None:
 
 
 def relays(mine: Queue, root: Queue) -> None:
-    """Send rows of an outbox, of which some exist, and let their reservations end."""
+    """Send rows of an outbox, some of whose messages exist already, and let their reservations end."""
     forget_scripts(root)
     mine.execute(outbox.send_rows, due_rows(mine, [Outgoing("x")]))
     ring(root)

@@ -74,6 +74,7 @@ class RawQueue:
             anywhere: let a script touch keys that it does not declare.
         """
         allowed = [f"~{key}" for key in declared_keys(call)] if call.script and not anywhere else ["allkeys"]
+        call = refusing_numbers(call) if call.script else call
         self.redis.execute_command("ACL SETUSER", USER, "resetkeys", *allowed)
         return unwrap(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
 
