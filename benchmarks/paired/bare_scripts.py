@@ -25,7 +25,7 @@ from delayq.queue import Queue
 HOUR = "+3600000"  # ms: not due during the measurement
 LEASE_MS = 60_000
 FIRST = "0.0.0.0"  # what receipts of first deliveries begin with
-USED = ("send", "pending_to_ready", "ready_to_unack", "ack")
+USED = ("send", "send_one", "pending_to_ready", "ready_to_unack", "ack")
 
 
 class BareScripts:
@@ -51,7 +51,12 @@ class BareScripts:
 
     def send_one(self, count: int) -> float:
         """Send messages one by one; return the seconds it took."""
-        return self._send(count, 1)
+
+        def calls() -> None:
+            for each in new_ids(count):
+                self._socket.run(self._scripts.send_one(each, HOUR, self._envelope))
+
+        return _timed(calls)
 
     def send_bulk(self, count: int, due: str = HOUR) -> float:
         """Send messages in calls of MAX_SENT; return the seconds it took.
@@ -59,7 +64,14 @@ class BareScripts:
         Args:
             due: as the scripts take it, '+delay_ms'.
         """
-        return self._send(count, MAX_SENT, due)
+        ids = new_ids(count)
+
+        def calls() -> None:
+            for start in range(0, count, MAX_SENT):
+                messages = [(each, due, self._envelope) for each in ids[start : start + MAX_SENT]]
+                self._socket.run(self._scripts.send(messages, named=False))
+
+        return _timed(calls)
 
     def drain(self, count: int) -> float:
         """Take and ack `count` due messages; return the seconds it took.
@@ -95,16 +107,6 @@ class BareScripts:
                 self._check(self._socket.run(self._scripts.ack(receipts)))
 
         return _timed(batches)
-
-    def _send(self, count: int, size: int, due: str = HOUR) -> float:
-        ids = new_ids(count)
-
-        def calls() -> None:
-            for start in range(0, count, size):
-                messages = [(each, due, self._envelope) for each in ids[start : start + size]]
-                self._socket.run(self._scripts.send(messages, named=False))
-
-        return _timed(calls)
 
     def _claim(self, left: int) -> list[Any]:
         return [

@@ -105,6 +105,11 @@ class QueueCommands(RecordCommands[QueueKeys]):
             args += message_id, due, envelope if len(envelope) <= LARGE else _ROOM + envelope
         return self._call("send", args, read, payloads, whole, repeats, are_texts=True)
 
+    def send_one(self, message_id: str, due: str, envelope: bytes) -> Command[int]:
+        """Take a message with a random id; the reply is its due time, ms, or -1 if it is for `send`."""
+        args = str(self._clock()), message_id, due, envelope
+        return self._call("send_one", args, identity, (self.keys.message_prefix + message_id,), are_texts=True)
+
     def send_unique(
         self,
         messages: Sequence[tuple[str, Raw, bytes, int]],

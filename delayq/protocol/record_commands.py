@@ -54,11 +54,14 @@ class RecordCommands(Generic[K]):
         are_texts: bool = False,
         **given: Any,
     ) -> Command[T]:
-        """Call a script with the keys that its header names, then `more`; `given` are those that `keys` has not."""
+        """Call a script with the keys that its header names; `given` are those that `keys` has not.
+
+        Those in `more` follow; if the header names a payload last, it is the first of them.
+        """
         fixed = None if given else self._fixed.get(name)
         if fixed is None:
             called, known = script(f"{self.folder}{name}"), vars(self.keys) | given
-            fixed = called, [known[each] for each in called.keys]
+            fixed = called, [known[each] for each in called.keys if given or each != "payload"]
             if not given:
                 self._fixed[name] = fixed
         called, keys = fixed

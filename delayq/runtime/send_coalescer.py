@@ -164,6 +164,8 @@ class SendCoalescer:
         """Let the next thread send the rest of a batch and all waiting messages."""
         with self._lock:
             self._leader = 0
+            if not left and not self._waiting:
+                return
             batch = [entry for entry in [*left, *self._waiting] if not entry.has_left]
             self._waiting = []
             if not batch:

@@ -123,7 +123,7 @@ def test_configured_retries_cost_a_send_no_round_trip(make: Make, operator: Queu
     intercept(client, monkeypatch, after=note)
     client.send("x")
     client.send("x")
-    assert trips == [["open_queue"], ["send"], ["send"]]
+    assert trips == [["open_queue"], ["send"], ["send_one"]]
 
 
 def test_stored_setting_that_overrides_the_constructor_is_logged_once(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from delayq import DuplicateMessage, Outgoing, Queue, SentMessage
+from delayq import DuplicateMessage, Outgoing, Queue, QueueFull, SentMessage
 from delayq.model.units import from_ms
 from tests.contract.conftest import Make, Now, Take
 
@@ -183,3 +183,19 @@ def test_queues_and_prefixes_share_nothing(make: Make):
     for n, queue in enumerate(queues):
         queue.send(n, id="a")
     assert [[message.payload for message in queue.receive()] for queue in queues] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("setting", [{"events": 1000}, {"max_length": 2}], ids=repr)
+def test_open_client_heeds_what_another_one_configures(make: Make, setting: dict[str, int]):
+    """Its single sends do without what they need for a ledger or a limit until they meet one."""
+    queue, other = make("bounded", shards=1), make("bounded", shards=1)
+    queue.send(1)
+    other.configure(**setting)
+    second = queue.send(2)
+    if "events" in setting:
+        assert [event.event for event in queue.history(second.id)] == ["sent"]
+    else:
+        for _ in range(2):
+            with pytest.raises(QueueFull):
+                queue.send(3)
+    assert queue.stats().sent == 2

@@ -45,6 +45,14 @@ def test_send_takes_one_round_trip(queue: Queue, trips: list[int], options: dict
     assert len(trips) == 1
 
 
+def test_send_to_a_ledger_takes_one_round_trip_once_it_is_known(queue: Queue, trips: list[int]) -> None:
+    queue.configure(events=1000)
+    queue.send("x")
+    trips.clear()
+    queue.send("y")
+    assert trips == [1]
+
+
 def test_pulled_delivery_takes_three_round_trips(queue: Queue, trips: list[int]) -> None:
     """One to claim, one to fetch and one to ack, for up to 32 messages when nothing is known about their size."""
     queue.send_many([Outgoing(n) for n in range(32)])

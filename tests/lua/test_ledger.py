@@ -119,7 +119,7 @@ def without_events(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_script_that_writes_is_tested_here():
-    assert set(NOTED) == CALLS.keys() - READ_ONLY
+    assert set(NOTED) == CALLS.keys() - READ_ONLY - {"send_one"}  # which does nothing if there is a ledger
 
 
 @pytest.mark.parametrize("script", NOTED)

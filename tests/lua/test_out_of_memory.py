@@ -20,7 +20,7 @@ REFUSED = {
     "repair",
     "replace",
 }  # nothing waits for these
-REFUSED |= {"restore", "sample", "send", "send_group", "send_unique"}
+REFUSED |= {"restore", "sample", "send", "send_group", "send_one", "send_unique"}
 
 
 @pytest.fixture(params=[{}, {"events": 1000}], ids=["", "ledger"])

@@ -40,7 +40,7 @@ class Gate:
         patch.setattr(queue._executor, "run", self._spy)
 
     def _spy(self, calls: Any, repeat: bool = True) -> Any:
-        sent = [ids_of(call) for call in calls if call.script and call.script.name in {"send", "replace"}]
+        sent = [ids_of(call) for call in calls if call.script and call.script.name in {"send", "send_one", "replace"}]
         if sent:
             self.trips.append(([each for ids in sent for each in ids], len(sent)))
             if not self.held.is_set():
@@ -53,9 +53,9 @@ class Gate:
 
 
 def ids_of(call: Any) -> list[str]:
-    """The ids of the messages in a send or a replace."""
+    """The ids of the messages that a call sends."""
     words = call.args[1 + int(call.args[0]) :]
-    return [words[1]] if call.script.name == "replace" else list(words[2::3])
+    return list(words[2::3]) if call.script.name == "send" else [words[1]]
 
 
 @pytest.fixture(params=["own", "shared", "shards"])

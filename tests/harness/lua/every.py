@@ -104,6 +104,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "mend_groups": lambda scripts: scripts.mend_groups(),
     "sample": lambda scripts: scripts.sample(["sent", "acked"]),
     "send": lambda scripts: scripts.send([("new", str(NOW - 1), b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
+    "send_one": lambda scripts: scripts.send_one("new", "+0", b"{}"),
     "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),

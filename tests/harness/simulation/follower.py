@@ -65,6 +65,10 @@ class Follower:
             if due != -1:
                 self._check_due(self._lives.begin(shard, id, due, envelope), word)
 
+    def _send_one(self, process: Process, shard: str, argv: tuple[Any, ...], reply: int) -> None:
+        if reply != -1:  # otherwise `send` follows
+            self._send(process, shard, (argv[0], "", *argv[1:]), [reply])
+
     def _replace(self, _: Process, shard: str, argv: tuple[Any, ...], reply: list[int]) -> None:
         _, id, word, envelope = argv
         due, is_new = reply

@@ -1,0 +1,34 @@
+-- send_one: put a new message with a random id into pending, in a queue with neither a ledger nor a max_length.
+--
+-- It does what `send` does, with fewer keys and commands: most messages are sent one by one.
+--
+-- State    (none) -> pending
+-- KEYS[1]  pending  zset    id -> due, ms
+-- KEYS[2]  stats    hash
+-- KEYS[3]  bell     list
+-- KEYS[4]  meta     hash    events, needs, max_length
+-- KEYS[5]  payload  string
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  due       '+delay_ms' or ms
+-- ARGV[4]  envelope  of 1..8192 bytes: Lua copies it
+-- Returns  the due time, ms; -1, and nothing is changed, if `send` must send it: the queue has a ledger or a max_length, or
+--          the payload key exists
+-- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
+-- Cost     O(log n)
+local before, noted = head(KEYS[1]), redis.call('HMGET', KEYS[4], 'needs', 'events', 'max_length')
+if noted[1] then understood(KEYS[4], noted[1]) end
+if noted[2] or noted[3] then return -1 end
+local now, micros = clock(ARGV[1])
+local due = due_time(ARGV[3], now, micros)
+count_stored(KEYS[2], 'sent', 1, #ARGV[4]) -- first: at maxmemory it is refused, and nothing changes
+local done = redis.pcall('SET', KEYS[5], stamp(now) .. ARGV[4], 'NX')
+local is_stored = done and done.ok
+if is_stored then done = redis.pcall('ZADD', KEYS[1], digits(due), ARGV[2]) end
+if type(done) ~= 'number' then
+  count(KEYS[2], 'sent', -1)
+  if is_stored then redis.pcall('SET', KEYS[5], '', 'PX', 1) end -- a producer has no right to UNLINK
+  return done or -1
+end
+if due < before then ring(KEYS[3]) end
+return due

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ClientTooOld, LoginRefused
+from tests.harness.lua.raw import NOW, SERVER_TIME, USER, stamped
+from tests.harness.waiting import eventually
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("due", ["+0", "+1", "+5000", str(NOW - 10), "0", "253402300799999"])
+@pytest.mark.parametrize("now", [NOW, NOW + 0.25])
+@pytest.mark.parametrize(
+    "before",
+    [
+        {},
+        {"pending": {"head": NOW + 1}, "messages": {"head": "{}"}, "stats": {"sent": 1}},
+        {"pending": {"head": NOW - 11}, "messages": {"head": "{}"}, "bell": ["1"]},
+        {"garbage": {"a": NOW}},
+    ],
+)
+def test_it_does_what_send_does(queue, before, now, due):
+    outcomes = []
+    for send in (
+        lambda: queue.send([("a", due, b"\x00{}")], named=False)[0],
+        lambda: queue.send_one("a", due, b"\x00{}"),
+    ):
+        queue.clear()
+        queue.given(**before)
+        queue.now = now
+        outcomes.append((send(), queue.state()))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[1][1]["messages"]["a"] == stamped("\x00{}")
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"meta": {"events": 1000}},
+        {"meta": {"max_length": 10}},
+        {"messages": {"a": "old"}},
+        {"messages": {"a": "old"}, "pending": {"a": NOW}, "stats": {"sent": 1}},
+        {"messages": {"a": "old"}, "garbage": {"a": NOW}, "stats": {"sent": 9}},
+    ],
+)
+def test_message_that_needs_more_is_left_to_send(queue, state):
+    queue.given(**{"stats": {"sent": 2}} | state)
+    before = queue.state()
+    assert queue.send_one("a", "+0", b"{}") == -1
+    assert queue.state() == before
+
+
+@pytest.mark.same_on_all_servers
+def test_client_that_lacks_what_the_queue_needs_is_refused(queue):
+    queue.given(meta={"needs": "99 9.9.9"})
+    before = queue.state()
+    with pytest.raises(ClientTooOld, match=r"9\.9\.9"):
+        queue.send_one("a", "+0", b"{}")
+    assert queue.state() == before
+
+
+@pytest.mark.parametrize("command", ["hincrby", "hmget", "set", "zadd", "zrange", "time"])
+def test_send_without_a_right_leaves_nothing(queue, command):
+    queue.given(pending={"p": NOW}, messages={"p": "{}"}, stats={"sent": 1})
+    before = queue.state()
+    queue.now = SERVER_TIME if command == "time" else NOW
+    queue.redis.execute_command("ACL SETUSER", USER, f"-{command}")
+    try:
+        with pytest.raises(LoginRefused):
+            queue.send_one("a", "+0", b"{}")
+    finally:
+        queue.redis.execute_command("ACL SETUSER", USER, "+@all")
+    assert eventually(lambda: queue.state() == before, seconds=30), queue.state()
