@@ -7,7 +7,9 @@ and replies straight to hiredis. See `fast_socket`.
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +22,7 @@ from delayq.transport import polling
 from delayq.transport.polling import PollBudget
 
 _CHUNK_BYTES = 64 * 1024
+_TURN_SECONDS = 0.00005  # how long a call polls until other tasks have their turn again
 
 
 class FastStream:
@@ -33,6 +36,9 @@ class FastStream:
         self._connection = connection
         self._stream: asyncio.StreamReader = connection._reader  # noqa: SLF001
         self._transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
+        self._socket: Any = self._transport.get_extra_info("socket")
+        # A descriptor does not show data in TLS's buffer, and Windows reads before it is asked.
+        self._may_read = sys.platform != "win32" and self._transport.get_extra_info("ssl_object") is None
         self._events = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
         self._seconds: float | None = connection.socket_timeout
@@ -62,12 +68,12 @@ class FastStream:
     def is_quiet(self) -> bool:
         """Whether nothing has arrived, not even the connection's end, which asyncio may not have read yet."""
         poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        poll.register(self._socket.fileno(), select.POLLIN)
         return not poll.poll(0)
 
     @property
     def _has_unread(self) -> bool:
-        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b""))
+        return self._transport.is_closing() or self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b""))
 
     async def exchange(self, packet: bytes, reads: Sequence[Callable[[Any], Any]], budget: PollBudget) -> list[Any]:
         """Send packed commands, at most 64 KiB, and return the values read from the replies.
@@ -106,13 +112,15 @@ class FastStream:
     async def _receive(self, polls_until: float) -> bytes:
         """Wait for the next part of the replies.
 
-        It first polls, as `FastSocket` does. Other tasks have their turn between two polls.
+        It first polls, as `FastSocket` does. Other tasks have their turn while the server works, and between polls.
         """
-        while time.perf_counter() < polls_until and not self._has_unread:
-            polling.give_way()
-            await asyncio.sleep(0)
+        data: bytes | None = None
         try:
-            data = await self._stream.read(_CHUNK_BYTES)
+            while time.perf_counter() < polls_until and not self._has_unread and data is None:
+                await asyncio.sleep(0)
+                data = self._polled()
+            if data is None:
+                data = await self._stream.read(_CHUNK_BYTES)
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
         if not data:
@@ -121,6 +129,21 @@ class FastStream:
             raise exceptions.ConnectionError("Connection closed by server.")
         self._waits_since = time.monotonic()
         return data
+
+    def _polled(self) -> bytes | None:
+        """Read from the socket for a moment; return None if nothing has come, or if the event loop must read it."""
+        if not self._may_read:
+            polling.give_way()
+            return None
+        until = time.perf_counter() + _TURN_SECONDS
+        while not self._has_unread:
+            try:
+                return os.read(self._socket.fileno(), _CHUNK_BYTES)
+            except BlockingIOError:
+                if time.perf_counter() >= until:
+                    return None
+                polling.give_way()
+        return None
 
     def _look(self) -> None:
         """End the connection if its server was silent for the socket's timeout; one timer serves many exchanges."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -55,6 +56,7 @@ def test_calls_pass_redis_py_by_once_connected(run: Run, redis_server: RedisServ
     async def main() -> None:
         async with Queue("jobs", url=redis_server.url) as queue:
             await live(queue)
+            await queue.send(0)  # the server learns its script
             exchanges.clear()
             for n in range(20):
                 await queue.send(n)
@@ -274,5 +276,83 @@ def test_server_that_falls_silent_within_a_reply_is_given_up_after_the_sockets_t
             async with asyncio.timeout(30):
                 with pytest.raises(errors.ServerUnreachable):
                     await executor.run([Command("half", ("MGET", "half"), identity)], repeat=False)
+
+    run(main())
+
+
+@on_both_loops
+def test_others_have_their_turn_between_calls_whose_replies_are_quick(
+    run: Run, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: True)
+
+    async def main() -> None:
+        async with Queue("jobs", url=redis_server.url) as queue:
+            await live(queue)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            for n in range(50):
+                await queue.send(n)
+            task.cancel()
+            assert turns >= 50
+
+    run(main())
+
+
+@on_both_loops
+@pytest.mark.parametrize("polls", [False, True])
+def test_connection_that_ends_within_a_call_is_closed(
+    run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch, polls: bool
+):
+    server = start_server()
+    monkeypatch.setattr(polling, "SECONDS", 60)
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: polls)
+
+    async def main() -> None:
+        async with Queue("jobs", url=server.url) as queue:
+            await live(queue)
+            (idle,) = (await queue._executor.connected()).connection_pool._available_connections  # type: ignore[union-attr]
+            writer: Any = idle._writer
+            os.kill(server.pid, signal.SIGSTOP)
+            call = asyncio.create_task(queue._executor.run([Command("k", ("MGET", "k"), identity)], repeat=False))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            os.kill(server.pid, signal.SIGKILL)
+            async with asyncio.timeout(10):
+                with pytest.raises(errors.ServerUnreachable):
+                    await call
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    run(main())
+
+
+@on_both_loops
+@pytest.mark.parametrize("polls", [False, True])
+def test_reply_that_comes_with_the_connections_end_is_read(
+    run: Run, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, polls: bool
+):
+    """Otherwise a claim's messages would be leased, and nobody would know."""
+    monkeypatch.setattr(polling, "SECONDS", 60)
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: polls)
+
+    async def main() -> None:
+        async with Queue("jobs", url=redis_server.url) as queue:
+            await live(queue)
+            pool: Any = (await queue._executor.connected()).connection_pool  # type: ignore[union-attr]
+            stream: FastStream = pool._available_connections[0].fast_stream
+            call = asyncio.create_task(stream.exchange(b"", [identity, identity], polling.PollBudget()))
+            await asyncio.sleep(0)
+            stream._stream.feed_data(b":1\r\n:2\r\n")
+            stream._stream.feed_eof()
+            assert await call == [1, 2]
+            assert not stream.is_usable
 
     run(main())
