@@ -11,7 +11,7 @@
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
--- ARGV[4]  envelope  of 1..8192 bytes: Lua copies it
+-- ARGV[4]  envelope  one of more than 8,192 bytes has 13 more in front, over which the time is written
 -- Returns  the due time, ms; -1, and nothing is changed, if `send` must send it: the queue has a ledger or a max_length, or
 --          the payload key exists
 -- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
@@ -20,11 +20,12 @@ local before, noted = head(KEYS[1]), redis.call('HMGET', KEYS[4], 'needs', 'even
 if noted[1] then understood(KEYS[4], noted[1]) end
 if noted[2] or noted[3] then return -1 end
 local now, micros = clock(ARGV[1])
-local due = due_time(ARGV[3], now, micros)
-count_stored(KEYS[2], 'sent', 1, #ARGV[4]) -- first: at maxmemory it is refused, and nothing changes
-local done = redis.pcall('SET', KEYS[5], stamp(now) .. ARGV[4], 'NX')
+local due, stamped, size = due_time(ARGV[3], now, micros), stamp(now), #ARGV[4]
+count_stored(KEYS[2], 'sent', 1, size) -- first: at maxmemory it is refused, and nothing changes
+local done = redis.pcall('SET', KEYS[5], dated(ARGV[4], stamped), 'NX')
 local is_stored = done and done.ok
-if is_stored then done = redis.pcall('ZADD', KEYS[1], digits(due), ARGV[2]) end
+if is_stored and size > LARGE then done = date(KEYS[5], ARGV[4], stamped) end
+if done and done.ok then done = redis.pcall('ZADD', KEYS[1], digits(due), ARGV[2]) end
 if type(done) ~= 'number' then
   count(KEYS[2], 'sent', -1)
   if is_stored then redis.pcall('SET', KEYS[5], '', 'PX', 1) end -- a producer has no right to UNLINK

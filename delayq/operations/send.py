@@ -22,7 +22,7 @@ from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
-from delayq.protocol.queue_commands import LARGE, QueueCommands
+from delayq.protocol.queue_commands import QueueCommands
 
 MAX_SENT = 100  # messages in a call: with ten million waiting, a new key and a place among them take up to 50 µs
 CALLS_A_TRIP = 32  # the server works on the first while the last are packed
@@ -201,7 +201,7 @@ def send_shared(
     if context.wishes.left:
         yield from prepared(context)
     message = encoded[0]
-    if len(encoded) == 1 and context.sends_plainly and not message.named and len(message.envelope) <= LARGE:
+    if len(encoded) == 1 and context.sends_plainly and not message.named:
         scripts = context.only_shard or context.shard(message.id)
         (due,) = yield [scripts.send_one(message.id, f"{message.due}", message.envelope)]
         if unwrap(due) >= 0:

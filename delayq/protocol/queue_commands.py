@@ -107,7 +107,7 @@ class QueueCommands(RecordCommands[QueueKeys]):
 
     def send_one(self, message_id: str, due: str, envelope: bytes) -> Command[int]:
         """Take a message with a random id; the reply is its due time, ms, or -1 if it is for `send`."""
-        args = str(self._clock()), message_id, due, envelope
+        args = str(self._clock()), message_id, due, envelope if len(envelope) <= LARGE else _ROOM + envelope
         return self._call("send_one", args, identity, (self.keys.message_prefix + message_id,), are_texts=True)
 
     def send_unique(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from delayq.errors import ClientTooOld, LoginRefused
+from delayq.protocol.queue_commands import LARGE
 from tests.harness.lua.raw import NOW, SERVER_TIME, USER, stamped
 from tests.harness.waiting import eventually
 
@@ -33,6 +36,18 @@ def test_it_does_what_send_does(queue, before, now, due):
     assert outcomes[1][1]["messages"]["a"] == stamped("\x00{}")
 
 
+@pytest.mark.parametrize("setrange", ["+", "-"])
+@pytest.mark.parametrize("size", [LARGE, LARGE + 1, 3 * LARGE])
+def test_large_envelope_is_stored_byte_for_byte(queue, size, setrange):
+    queue.redis.execute_command("ACL SETUSER", USER, f"{setrange}setrange")
+    try:
+        assert queue.send_one("a", "+0", size * b"0") == NOW
+    finally:
+        queue.redis.execute_command("ACL SETUSER", USER, "+@all")
+    assert queue.envelopes(["a"]) == [stamped("").encode() + size * b"0"]
+    assert queue.state()["stats"] == ({"sent": 1} if size == LARGE else {"sent": 1, "large": 1})
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     "state",
@@ -60,15 +75,20 @@ def test_client_that_lacks_what_the_queue_needs_is_refused(queue):
     assert queue.state() == before
 
 
+@pytest.mark.parametrize("size", [2, LARGE + 1])
 @pytest.mark.parametrize("command", ["hincrby", "hmget", "set", "zadd", "zrange", "time"])
-def test_send_without_a_right_leaves_nothing(queue, command):
+def test_send_without_a_right_leaves_nothing(queue, command, size):
+    def state() -> Any:
+        found = queue.state()
+        return {**found, "stats": found["stats"]["sent"]}  # a large envelope stays counted, which costs a look at sizes
+
     queue.given(pending={"p": NOW}, messages={"p": "{}"}, stats={"sent": 1})
-    before = queue.state()
+    before = state()
     queue.now = SERVER_TIME if command == "time" else NOW
     queue.redis.execute_command("ACL SETUSER", USER, f"-{command}")
     try:
         with pytest.raises(LoginRefused):
-            queue.send_one("a", "+0", b"{}")
+            queue.send_one("a", "+0", size * b"0")
     finally:
         queue.redis.execute_command("ACL SETUSER", USER, "+@all")
-    assert eventually(lambda: queue.state() == before, seconds=30), queue.state()
+    assert eventually(lambda: state() == before, seconds=30), queue.state()
