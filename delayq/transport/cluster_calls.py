@@ -165,8 +165,8 @@ class ClusterCalls:
         """Yield the steps of a trip; return the calls with their replies.
 
         Args:
-            repeat: for a second or two, but not after `retry_timeout`, retry calls that were refused, or that were
-                lost and may run twice.
+            repeat: for a second or two, but not after `retry_timeout`, retry calls that were refused, and so have not
+                run; and calls that were lost, if all calls of the trip may run twice.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
@@ -186,7 +186,8 @@ class ClusterCalls:
                     yield partial(self._look_until, end)
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
-                again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
+                may_run_twice = all(call.repeats for call in calls)
+                again = {each for each in failed if each.is_refused or (each.is_lost and may_run_twice)}
                 pauses = self._pauses(again) if pauses is None else pauses
                 is_over = HURRIES.get()() or time.monotonic() >= end
                 pause = next(pauses, None) if again and not is_over else None

@@ -149,17 +149,19 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         client = self._client
         if client is None or self._loop is not asyncio.get_running_loop() or server_guard.blocks:
             client = await self.connected()
-        cluster, plain = self._cluster, True
+        cluster, plain, insists = self._cluster, True, repeat
         for call in calls:
             plain = plain and (call.script is not None or call.is_plain)
             repeat = repeat and call.repeats
         token = REPEATS.set(repeat)
         try:
             async with contextlib.nullcontext() if urgent else self._trips:
-                results = await self._send(client, cluster, calls, plain, repeat)
+                results = await self._send(client, cluster, calls, plain, repeat, insists)
                 for result in results:
                     if isinstance(result, RedisError):
-                        again = partial(self._send, client, cluster, plain=plain, repeat=repeat, whole=True)
+                        again = partial(
+                            self._send, client, cluster, plain=plain, repeat=repeat, insists=insists, whole=True
+                        )
                         results = await trampoline.run_async(self._mended(calls, results), again)
                         break
         except (RedisError, RedisClusterException) as error:
@@ -186,12 +188,14 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         calls: Sequence[Command[Any]],
         plain: bool,
         repeat: bool,
+        insists: bool,
         whole: bool = False,
     ) -> list[Any]:
+        """Send calls; `insists` if a cluster may be asked again for calls that certainly have not run."""
         script_cache = self._script_cache
         if cluster is not None:
             sent = script_cache.complete(calls)
-            results: list[Any] = await cluster.run(sent, whole, repeat)
+            results: list[Any] = await cluster.run(sent, whole, insists)
             script_cache.note(sent, results)
             return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster

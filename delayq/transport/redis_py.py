@@ -70,9 +70,19 @@ def should_reconnect(connection: Any) -> bool:
 
 
 def has_unread(connection: Any) -> bool:
-    """Return whether an async connection has received a part of a reply."""
+    """Return whether a part of a reply, or its end, has come for an async connection.
+
+    Its socket shows what a busy event loop has not read yet.
+    """
     reader = getattr(getattr(connection, "_parser", None), "_reader", None)
-    return bool(reader is not None and hasattr(reader, "has_data") and reader.has_data())
+    if reader is not None and hasattr(reader, "has_data") and reader.has_data():
+        return True
+    stream = getattr(connection, "_reader", None)
+    writer: Any = getattr(connection, "_writer", None)
+    sock = writer.get_extra_info("socket") if hasattr(writer, "get_extra_info") else None
+    if sock is None or sock.fileno() < 0:
+        return False
+    return bool(getattr(stream, "_buffer", b"") or readable([sock.fileno()], 0.0))
 
 
 def give_back(node: Any, connection: Any) -> None:

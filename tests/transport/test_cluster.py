@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from redis import exceptions
 
+from delayq.errors import ServerNotReady, ServerUnreachable
 from delayq.protocol.command import Command, identity
 from delayq.protocol.script import script
 from delayq.transport import cluster
 from delayq.transport.cluster import _NodeCalls
 from delayq.transport.cluster_async import Cluster as AsyncCluster
 from delayq.transport.cluster_calls import MOST_LOOK_SECONDS, SentCommands
+from delayq.transport.executor import Executor
+from delayq.transport.executor_async import Executor as AsyncExecutor
 
 
 class Node:
@@ -142,3 +145,69 @@ def test_read_after_a_refused_call_is_repeated(is_async: bool) -> None:
     run = AsyncMoving(client).run if is_async else Moving(client).run
     replies: Any = run(calls, whole=False, repeat=True)
     assert (asyncio.run(replies) if is_async else replies) == [2, 2, 2, 1, 1]
+
+
+class Recovering(cluster.Cluster):
+    """Fails all calls the first time, and answers them later."""
+
+    def __init__(self, client: Any, error: Exception) -> None:
+        super().__init__(client)
+        self._error = error
+        self.trips = 0
+
+    def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
+        self.trips += 1
+        for each in todo:
+            each.is_unsent = False
+            each.reply = self._error if self.trips == 1 else b"done"
+
+    def _look_until(self, end: float) -> None: ...
+
+
+class AsyncRecovering(AsyncCluster):
+    def __init__(self, client: Any, error: Exception) -> None:
+        super().__init__(client)
+        self._recovering = Recovering(client, error)
+
+    async def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
+        self._recovering._exchange(todo)
+
+    async def _look_until(self, end: float) -> None: ...
+
+
+def run_with_failure(calls: list[Command[Any]], error: Exception, repeat: bool, is_async: bool) -> list[Any]:
+    client: Any = types.SimpleNamespace(nodes_manager=types.SimpleNamespace(get_node_from_slot=lambda _: None))
+
+    async def run() -> list[Any]:
+        executor = AsyncExecutor(lambda: client, True, None)
+        executor.enter()
+        executor._client, executor._cluster = client, AsyncRecovering(client, error)
+        return await executor.run(calls, repeat)
+
+    if is_async:
+        return asyncio.run(run())
+    executor = Executor(lambda: client, True, None)
+    executor._client, executor._cluster = client, Recovering(client, error)
+    return executor.run(calls, repeat)
+
+
+CANCEL = Command("{q}c", (1, "{q}c"), bytes.decode, script("cancel"), repeats=False)
+SEND = Command("{q}s", (1, "{q}s"), bytes.decode, script("send"))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_call_that_must_not_run_twice_outlasts_a_short_trouble_of_its_node(is_async: bool) -> None:
+    """It was refused, so it has not run. A node of a busy machine is in trouble for some milliseconds now and then."""
+    error = exceptions.ClusterDownError("in trouble")
+    assert run_with_failure([CANCEL], error, True, is_async) == ["done"]
+    (refused,) = run_with_failure([CANCEL], error, False, is_async)
+    assert isinstance(refused, ServerNotReady)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_lost_call_is_not_repeated_beside_one_that_must_not_run_twice(is_async: bool) -> None:
+    """A send that is repeated would bring back the message that the other call may have cancelled."""
+    lost = exceptions.ConnectionError("cut")
+    replies = run_with_failure([SEND, CANCEL], lost, True, is_async)
+    assert [type(each) for each in replies] == [ServerUnreachable] * 2
+    assert run_with_failure([SEND, SEND], lost, True, is_async) == ["done"] * 2

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import socket
+import types
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
 import redis
+import uvloop
 from redis.asyncio.cluster import ClusterNode
 
 from delayq import Queue
@@ -88,3 +92,29 @@ def test_users_client_works_without_metadata_of_redis_py(redis_client: redis.Red
     redis_py.import_late_parts.cache_clear()
     Queue("jobs", redis=redis_client).send("x")
     assert redis_py.import_late_parts.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_reply_that_a_busy_event_loop_has_not_read_yet_has_come(new_loop: Callable[[], Any]) -> None:
+    """Otherwise a node of a cluster that has answered would seem to be silent."""
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        connection = types.SimpleNamespace(_reader=reader, _writer=writer)
+        found = [redis_py.has_unread(connection)]
+        theirs.send(b"+OK\r\n")
+        found.append(redis_py.has_unread(connection))
+        await asyncio.sleep(0.1)  # now the event loop has read it, but nobody has taken it
+        found.append(redis_py.has_unread(connection))
+        await reader.readline()
+        found.append(redis_py.has_unread(connection))
+        theirs.close()
+        found.append(redis_py.has_unread(connection))
+        writer.close()
+        await asyncio.sleep(0)
+        found.append(redis_py.has_unread(connection))
+        assert found == [False, True, True, False, True, False]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
