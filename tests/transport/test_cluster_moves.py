@@ -334,7 +334,8 @@ def is_whole(answers: list[Any]) -> bool:
 
 def test_silent_node_is_waited_for_once(cluster: Cluster) -> None:
     with Queue("work", url=f"{cluster.url}?socket_timeout=4") as queue:
-        queue.send("first")
+        for payload in "opens the queue", "brings the script of all later sends":
+            queue.send(payload)
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)
         try:
@@ -346,7 +347,7 @@ def test_silent_node_is_waited_for_once(cluster: Cluster) -> None:
         finally:
             os.kill(node.pid, signal.SIGCONT)
         assert eventually(lambda: is_sent(queue))
-        assert queue.stats().sent == 3  # the second has arrived too: it waited in the node's socket
+        assert queue.stats().sent == 4  # the second has arrived too: it waited in the node's socket
 
 
 def test_claim_that_its_node_may_have_run_is_not_repeated(cluster: Cluster) -> None:
