@@ -12,8 +12,8 @@
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
 -- ARGV[4]  envelope  one of more than 8,192 bytes has 13 more in front, over which the time is written
--- Returns  the due time, ms; -1, and nothing is changed, if `send` must send it: the queue has a ledger or a max_length, or
---          the payload key exists
+-- Returns  the due time, ms; -1, and no message is changed, if `send` must send it: the queue has a ledger or a
+--          max_length, or the payload key exists
 -- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
 -- Cost     O(log n)
 local before, noted = head(KEYS[1]), redis.call('HMGET', KEYS[4], 'needs', 'events', 'max_length')

@@ -201,12 +201,12 @@ def send_shared(
     if context.wishes.left:
         yield from prepared(context)
     message = encoded[0]
-    if len(encoded) == 1 and context.sends_plainly and not message.named:
+    if len(encoded) == 1 and context.may_send_one and not message.named:
         scripts = context.only_shard or context.shard(message.id)
         (due,) = yield [scripts.send_one(message.id, f"{message.due}", message.envelope)]
         if unwrap(due) >= 0:
             return [SentMessage(message.id, from_ms(due), True)]
-        context.sends_plainly = False
+        context.may_send_one = False  # until the record is read again, even if it was the id that existed
     results: list[Any] = [None] * len(encoded)
     if len(encoded) == 1:
         results = yield from _send_one(context, encoded)

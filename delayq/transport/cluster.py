@@ -55,9 +55,9 @@ class Cluster(ClusterCalls):
             thread.join(max(0.0, until - time.monotonic()))
         clients.close_idle(self._client)
 
-    def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool) -> list[Any]:
+    def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool, may_run_twice: bool) -> list[Any]:
         """Run calls; return the reply to each, or the RedisError or `Unanswered` in its place. See `_trip`."""
-        return [each.reply for each in trampoline.run(self._trip(calls, whole, repeat), operator.call)]
+        return [each.reply for each in trampoline.run(self._trip(calls, whole, repeat, may_run_twice), operator.call)]
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -249,6 +249,7 @@ class _NodeCalls(NodeCalls):
             if each.reply is not UNREAD:  # could not be sent
                 return
         for each in self._group:
+            refusal = None
             try:
                 refusal = self._answer_to_asking() if each.asked else None
                 each.reply = self._server.parse_response(self._connection, each.words[0], **{NEVER_DECODE: True})

@@ -44,9 +44,9 @@ class Cluster(ClusterCalls):
         if tasks:
             await asyncio.wait(tasks)
 
-    async def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool) -> list[Any]:
+    async def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool, may_run_twice: bool) -> list[Any]:
         """Run calls; return the value of each reply, or the RedisError or `Unanswered` in its place. See `_trip`."""
-        sent = await trampoline.run_async(self._trip(calls, whole, repeat), operator.call)
+        sent = await trampoline.run_async(self._trip(calls, whole, repeat, may_run_twice), operator.call)
         return [each.reply if isinstance(each.reply, Exception) else each.call.read(each.reply) for each in sent]
 
     async def _pause(self, seconds: float) -> None:
@@ -197,7 +197,7 @@ class _NodeCalls(NodeCalls):
                 refusal = await _answer_to_asking(connection) if group[place].asked else None
                 try:
                     reply = await self.node.parse_response(connection, group[place].words[0], **{NEVER_DECODE: True})
-                except exceptions.ResponseError as error:
+                except (exceptions.ResponseError, *ANSWERS) as error:
                     reply = error
                 group[place].reply = refusal or reply
                 self._is_heard = True
@@ -239,10 +239,10 @@ async def _answers(node: Any) -> bool:
     return True
 
 
-async def _answer_to_asking(connection: Any) -> exceptions.ResponseError | None:
+async def _answer_to_asking(connection: Any) -> exceptions.RedisError | None:
     """Return why ASKING was refused; the reply to the call itself follows in any case."""
     try:
         await connection.read_response()
-    except exceptions.ResponseError as error:
+    except (exceptions.ResponseError, *ANSWERS) as error:
         return error
     return None

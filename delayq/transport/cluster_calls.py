@@ -160,13 +160,13 @@ class ClusterCalls:
             self._watch(master, error, is_silent=True)
 
     def _trip(
-        self, calls: Sequence[Command[Any]], whole: bool, repeat: bool
+        self, calls: Sequence[Command[Any]], whole: bool, repeat: bool, may_run_twice: bool
     ) -> Generator[partial[Any], Any, list[SentCommands]]:
         """Yield the steps of a trip; return the calls with their replies.
 
         Args:
-            repeat: for a second or two, but not after `retry_timeout`, retry calls that were refused, and so have not
-                run; and calls that were lost, if all calls of the trip may run twice.
+            repeat: for a second or two, but not after `retry_timeout`, retry calls that were never sent.
+            may_run_twice: also retry calls that were refused or lost, although later ones may have run.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
@@ -186,8 +186,9 @@ class ClusterCalls:
                     yield partial(self._look_until, end)
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
-                may_run_twice = all(call.repeats for call in calls)
-                again = {each for each in failed if each.is_refused or (each.is_lost and may_run_twice)}
+                again = {each for each in failed if each.is_refused and (each.is_unsent or may_run_twice)}
+                if may_run_twice:
+                    again |= {each for each in failed if each.is_lost}
                 pauses = self._pauses(again) if pauses is None else pauses
                 is_over = HURRIES.get()() or time.monotonic() >= end
                 pause = next(pauses, None) if again and not is_over else None

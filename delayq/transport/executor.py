@@ -133,15 +133,15 @@ class Executor(ExecutorBase[Client, Cluster]):
         client = self._client
         if client is None or server_guard.blocks:
             client = self.client
-        plain, insists = True, repeat
+        plain, retries_unsent = True, repeat
         for call in calls:
             plain = plain and (call.script is not None or call.is_plain)
             repeat = repeat and call.repeats
         try:
-            results = self._send(client, calls, plain, repeat, insists)
+            results = self._send(client, calls, plain, repeat, retries_unsent)
             for result in results:
                 if isinstance(result, RedisError):
-                    again = partial(self._send, client, plain=plain, repeat=repeat, insists=insists, whole=True)
+                    again = partial(self._send, client, plain=plain, repeat=repeat, whole=True)
                     return trampoline.run(self._mended(calls, results), again)
         except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
@@ -164,10 +164,10 @@ class Executor(ExecutorBase[Client, Cluster]):
         calls: Sequence[Command[Any]],
         plain: bool,
         repeat: bool,
-        insists: bool,
+        retries_unsent: bool = True,
         whole: bool = False,
     ) -> list[Any]:
-        """Send calls; `insists` if a cluster may be asked again for calls that certainly have not run."""
+        """Send calls; `retries_unsent` if a cluster may retry those that were never sent, also without `repeat`."""
         sockets, script_cache, began = self._sockets, self._script_cache, time.perf_counter()
         try:
             if plain and sockets is not None:
@@ -191,7 +191,7 @@ class Executor(ExecutorBase[Client, Cluster]):
                 sockets.close()  # in a small pool, they may hold the last connection
             sent = script_cache.complete(calls)
             if self._cluster is not None:
-                replies = self._cluster.run(sent, whole, insists)
+                replies = self._cluster.run(sent, whole, retries_unsent, repeat)
             else:
                 replies = _execute(client, sent, whole)
         finally:

@@ -149,19 +149,17 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         client = self._client
         if client is None or self._loop is not asyncio.get_running_loop() or server_guard.blocks:
             client = await self.connected()
-        cluster, plain, insists = self._cluster, True, repeat
+        cluster, plain, retries_unsent = self._cluster, True, repeat
         for call in calls:
             plain = plain and (call.script is not None or call.is_plain)
             repeat = repeat and call.repeats
         token = REPEATS.set(repeat)
         try:
             async with contextlib.nullcontext() if urgent else self._trips:
-                results = await self._send(client, cluster, calls, plain, repeat, insists)
+                results = await self._send(client, cluster, calls, plain, repeat, retries_unsent)
                 for result in results:
                     if isinstance(result, RedisError):
-                        again = partial(
-                            self._send, client, cluster, plain=plain, repeat=repeat, insists=insists, whole=True
-                        )
+                        again = partial(self._send, client, cluster, plain=plain, repeat=repeat, whole=True)
                         results = await trampoline.run_async(self._mended(calls, results), again)
                         break
         except (RedisError, RedisClusterException) as error:
@@ -188,14 +186,14 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
         calls: Sequence[Command[Any]],
         plain: bool,
         repeat: bool,
-        insists: bool,
+        retries_unsent: bool = True,
         whole: bool = False,
     ) -> list[Any]:
-        """Send calls; `insists` if a cluster may be asked again for calls that certainly have not run."""
+        """Send calls; `retries_unsent` if a cluster may retry those that were never sent, also without `repeat`."""
         script_cache = self._script_cache
         if cluster is not None:
             sent = script_cache.complete(calls)
-            results: list[Any] = await cluster.run(sent, whole, insists)
+            results: list[Any] = await cluster.run(sent, whole, retries_unsent, repeat)
             script_cache.note(sent, results)
             return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,9 +36,10 @@ class FastStream:
         self._stream: asyncio.StreamReader = connection._reader  # noqa: SLF001
         self._transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
         self._socket: Any = self._transport.get_extra_info("socket")
-        # A descriptor does not show data in TLS's buffer, and Windows reads before it is asked.
-        self._may_read = sys.platform != "win32" and self._transport.get_extra_info("ssl_object") is None
         self._events = asyncio.get_running_loop()
+        # A descriptor does not show data in TLS's buffer, and other loops may read before something has come.
+        waits_first = isinstance(self._events, asyncio.SelectorEventLoop) or type(self._events).__module__ == "uvloop"
+        self._may_read = waits_first and self._transport.get_extra_info("ssl_object") is None
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
         self._seconds: float | None = connection.socket_timeout
         self._waits_since: float | None = None

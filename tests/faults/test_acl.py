@@ -106,7 +106,7 @@ def test_send_file_without_a_right_leaves_no_connection_open(
 
 
 SCRIPTS = {
-    "producer": "send send_unique send_group replace get cancel reschedule configure",
+    "producer": "send send_one send_unique send_group replace get cancel reschedule configure",
     "consumer": "progress fitting give_up_place pending_to_ready ready_to_unack unack_to_retry ack nack extend release"
     " reject expire delete_payloads plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat"
     " deregister sample",

@@ -46,8 +46,8 @@ def test_send_takes_one_round_trip(queue: Queue, trips: list[int], options: dict
 
 
 def test_send_to_a_ledger_takes_one_round_trip_once_it_is_known(queue: Queue, trips: list[int]) -> None:
-    queue.configure(events=1000)
     queue.send("x")
+    queue.configure(events=1000)
     trips.clear()
     queue.send("y")
     assert trips == [1]

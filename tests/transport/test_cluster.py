@@ -18,6 +18,7 @@ from delayq.protocol.script import script
 from delayq.transport import cluster
 from delayq.transport.cluster import _NodeCalls
 from delayq.transport.cluster_async import Cluster as AsyncCluster
+from delayq.transport.cluster_async import _NodeCalls as AsyncNodeCalls
 from delayq.transport.cluster_calls import MOST_LOOK_SECONDS, SentCommands
 from delayq.transport.executor import Executor
 from delayq.transport.executor_async import Executor as AsyncExecutor
@@ -143,31 +144,32 @@ def test_read_after_a_refused_call_is_repeated(is_async: bool) -> None:
         Command("{other}m", ("MGET", "{other}m"), identity),
     ]
     run = AsyncMoving(client).run if is_async else Moving(client).run
-    replies: Any = run(calls, whole=False, repeat=True)
+    replies: Any = run(calls, whole=False, repeat=True, may_run_twice=True)
     assert (asyncio.run(replies) if is_async else replies) == [2, 2, 2, 1, 1]
 
 
 class Recovering(cluster.Cluster):
-    """Fails all calls the first time, and answers them later."""
+    """Fails all calls the first time, before or after they are sent, and answers them later."""
 
-    def __init__(self, client: Any, error: Exception) -> None:
+    def __init__(self, client: Any, error: Exception, is_unsent: bool) -> None:
         super().__init__(client)
         self._error = error
+        self._is_unsent = is_unsent
         self.trips = 0
 
     def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
         self.trips += 1
         for each in todo:
-            each.is_unsent = False
+            each.is_unsent = self._is_unsent
             each.reply = self._error if self.trips == 1 else b"done"
 
     def _look_until(self, end: float) -> None: ...
 
 
 class AsyncRecovering(AsyncCluster):
-    def __init__(self, client: Any, error: Exception) -> None:
+    def __init__(self, client: Any, error: Exception, is_unsent: bool) -> None:
         super().__init__(client)
-        self._recovering = Recovering(client, error)
+        self._recovering = Recovering(client, error, is_unsent)
 
     async def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
         self._recovering._exchange(todo)
@@ -175,19 +177,21 @@ class AsyncRecovering(AsyncCluster):
     async def _look_until(self, end: float) -> None: ...
 
 
-def run_with_failure(calls: list[Command[Any]], error: Exception, repeat: bool, is_async: bool) -> list[Any]:
+def run_with_failure(
+    calls: list[Command[Any]], error: Exception, is_async: bool, repeat: bool = True, is_unsent: bool = False
+) -> list[Any]:
     client: Any = types.SimpleNamespace(nodes_manager=types.SimpleNamespace(get_node_from_slot=lambda _: None))
 
     async def run() -> list[Any]:
         executor = AsyncExecutor(lambda: client, True, None)
         executor.enter()
-        executor._client, executor._cluster = client, AsyncRecovering(client, error)
+        executor._client, executor._cluster = client, AsyncRecovering(client, error, is_unsent)
         return await executor.run(calls, repeat)
 
     if is_async:
         return asyncio.run(run())
     executor = Executor(lambda: client, True, None)
-    executor._client, executor._cluster = client, Recovering(client, error)
+    executor._client, executor._cluster = client, Recovering(client, error, is_unsent)
     return executor.run(calls, repeat)
 
 
@@ -197,17 +201,52 @@ SEND = Command("{q}s", (1, "{q}s"), bytes.decode, script("send"))
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_call_that_must_not_run_twice_outlasts_a_short_trouble_of_its_node(is_async: bool) -> None:
-    """It was refused, so it has not run. A node of a busy machine is in trouble for some milliseconds now and then."""
+    """It was never sent. A node of a busy machine is in trouble for some milliseconds now and then."""
     error = exceptions.ClusterDownError("in trouble")
-    assert run_with_failure([CANCEL], error, True, is_async) == ["done"]
-    (refused,) = run_with_failure([CANCEL], error, False, is_async)
+    assert run_with_failure([CANCEL], error, is_async, is_unsent=True) == ["done"]
+    (refused,) = run_with_failure([CANCEL], error, is_async, repeat=False, is_unsent=True)
     assert isinstance(refused, ServerNotReady)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_lost_call_is_not_repeated_beside_one_that_must_not_run_twice(is_async: bool) -> None:
+@pytest.mark.parametrize("error", [exceptions.ConnectionError("cut"), exceptions.TryAgainError("moving")], ids=repr)
+def test_call_is_not_sent_again_beside_one_that_must_not_run_twice(is_async: bool, error: Exception) -> None:
     """A send that is repeated would bring back the message that the other call may have cancelled."""
-    lost = exceptions.ConnectionError("cut")
-    replies = run_with_failure([SEND, CANCEL], lost, True, is_async)
-    assert [type(each) for each in replies] == [ServerUnreachable] * 2
-    assert run_with_failure([SEND, SEND], lost, True, is_async) == ["done"] * 2
+    replies = run_with_failure([SEND, CANCEL], error, is_async)
+    assert all(isinstance(each, ServerUnreachable | ServerNotReady) for each in replies)
+    assert run_with_failure([SEND, SEND], error, is_async) == ["done"] * 2
+
+
+class Loading:
+    """A node and its connection, which ends after the first reply: it is loading its data."""
+
+    name = "a:1"
+
+    def __init__(self) -> None:
+        self._replies: list[Exception] = [exceptions.BusyLoadingError("loading"), exceptions.ConnectionError("closed")]
+
+    def acquire_connection(self) -> Loading:
+        return self
+
+    def release(self, connection: Loading) -> None: ...
+
+    def pack_commands(self, commands: Any) -> Any:
+        return commands
+
+    async def connect(self) -> None: ...
+
+    async def disconnect(self, nowait: bool) -> None: ...
+
+    async def send_packed_command(self, packed: Any, check_health: bool) -> None: ...
+
+    async def parse_response(self, *_: Any, **__: Any) -> Any:
+        raise self._replies.pop(0)
+
+
+def test_only_the_refused_call_counts_as_refused() -> None:
+    """The node may have run those after it."""
+    group = [SentCommands(call, False) for call in (CANCEL, SEND)]
+    node: Any = Loading()
+    asyncio.run(AsyncNodeCalls(node, group).run())
+    assert [each.is_refused for each in group] == [True, False]
+    assert [each.is_lost for each in group] == [False, True]

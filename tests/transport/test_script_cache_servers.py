@@ -77,14 +77,14 @@ class Nodes:
         self.seen: list[list[bool]] = []
         self.replies: list[Any] = [0, 0]
 
-    def run(self, calls: Sequence[Command[Any]], _whole: bool, _repeat: bool) -> list[Any]:
+    def run(self, calls: Sequence[Command[Any]], _whole: bool, _repeat: bool, _may_run_twice: bool) -> list[Any]:
         self.seen.append([call.whole for call in calls])
         return self.replies
 
 
 class AsyncNodes(Nodes):
-    async def run(self, calls: Sequence[Command[Any]], _whole: bool, _repeat: bool) -> list[Any]:  # type: ignore[override]
-        return super().run(calls, _whole, _repeat)
+    async def run(self, calls: Sequence[Command[Any]], _whole: bool, _repeat: bool, _may_run_twice: bool) -> list[Any]:  # type: ignore[override]
+        return super().run(calls, _whole, _repeat, _may_run_twice)
 
 
 def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost() -> None:
