@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from delayq.model.actions import ACTIONS, BURIED
+from delayq.model.actions import ACTIONS
+from delayq.model.outcome import BURIED
 from delayq.model.show import plural
 from delayq.model.text import printable_id
 from delayq.model.validation import MOST_LISTED

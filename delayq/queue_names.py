@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.errors import DelayqError, ServerError
+from delayq.late_import import late_import
 from delayq.model import server_url
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
@@ -21,9 +22,6 @@ from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds
 from delayq.model.validation import KINDS, Kind, check_prefix, check_queue_name
 from delayq.operations import counts, inspect, registry, schedules
-from delayq.operations.doctor import examine
-from delayq.operations.doctor.finding import Step
-from delayq.operations.doctor.report import Report
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.operations.registry import Entries
 from delayq.protocol.discovery import name_in, pattern
@@ -31,6 +29,10 @@ from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 from delayq.transport.server_check import translate
+
+if TYPE_CHECKING:
+    from delayq.operations.doctor.finding import Step
+    from delayq.operations.doctor.report import Report
 
 T = TypeVar("T")
 
@@ -129,6 +131,8 @@ class Server:
         Args:
             on_step: called with the name of the queue and the step.
         """
+        with late_import:
+            from delayq.operations.doctor import examine  # noqa: PLC0415
         self._executor.connected()
         contexts = map(self._context_of, names)
         return self._executor.execute(examine.examine_all(contexts, repair, on_step))

@@ -1,7 +1,6 @@
 """Types in delayq's signatures that programs do not construct: results, and the literals that arguments take."""
 
 from delayq.message_group import MessageGroup
-from delayq.model.actions import Buried, Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
 from delayq.model.causes import Cause, Causes
 from delayq.model.configuration import Configuration, Usage
@@ -15,7 +14,7 @@ from delayq.model.message_group import OnDead, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed
-from delayq.model.placement import State
+from delayq.model.placement import Buried, Cancelled, Rescheduled, State
 from delayq.model.positions import Place, Position
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates

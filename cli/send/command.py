@@ -30,7 +30,6 @@ from ..options import (
     timeout_option,
 )
 from ..output import print_json, say
-from .file import send_file
 
 MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe must not fill the memory
 
@@ -101,6 +100,8 @@ def send(
     if file is not None:
         if payload is not None or kind is not None or given:
             raise click.UsageError("leave out PAYLOAD and its options with --file: each line of the file has its own")
+        from .file import send_file  # noqa: PLC0415  # few sends need it, and it needs much
+
         send_file(queue, file, resume, as_json)
         return
     if payload is None or resume:

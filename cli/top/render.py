@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.health import lag_text
 from delayq.model.queue_stats import QueueStats, quantile
-from delayq.model.record import lag_text
 from delayq.model.show import plural, show_duration, show_moment
 from delayq.model.text import printable, printable_id
 from delayq.model.totals import totals

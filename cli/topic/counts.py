@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import DelayqError, LoginRefused
-from delayq.model.record import GroupInfo, lag_text
+from delayq.model.health import lag_text
+from delayq.model.record import GroupInfo
 from delayq.model.show import plural
 from delayq.operations.topics import explain
 

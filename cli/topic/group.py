@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
+from delayq.model.health import lag_text
 from delayq.model.outcome import cause
-from delayq.model.record import DeadRecord, lag_text
+from delayq.model.record import DeadRecord
 from delayq.model.show import plural
 from delayq.model.validation import MOST_LISTED, check_group_name
 from delayq.topic import Topic

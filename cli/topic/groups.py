@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from delayq.model.record import lag_text
+from delayq.model.health import lag_text
 from delayq.model.show import plural, show_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import reclaim

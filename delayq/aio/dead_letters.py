@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from delayq.model.actions import BURIED, Buried
 from delayq.model.causes import Causes
 from delayq.model.choice import Choice
 from delayq.model.envelope import Headers
 from delayq.model.message_info import MessageInfo
+from delayq.model.outcome import BURIED
+from delayq.model.placement import Buried
 from delayq.model.units import Seconds, timestamp_ms
 from delayq.operations import inspect, manage
 from delayq.operations.bulk import causes, edit

@@ -19,9 +19,7 @@ from delayq.aio.schedules import Schedules
 from delayq.aio.task import Task, TaskDecorator
 from delayq.late_import import late_import
 from delayq.model import validation
-from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
-from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, Usage, Waits, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
@@ -42,7 +40,7 @@ from delayq.model.other_libraries import (
     surplus_argument,
 )
 from delayq.model.outcome import Outcome, check_async_handler
-from delayq.model.placement import PURGEABLE, State
+from delayq.model.placement import PURGEABLE, Cancelled, Rescheduled, State
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.result import TaskResult, missing
 from delayq.model.sample import Sample
@@ -55,7 +53,6 @@ from delayq.operations import (
     configure,
     counts,
     encode,
-    explain,
     garbage,
     groups,
     inspect,
@@ -70,7 +67,6 @@ from delayq.operations.message_store import message_store
 from delayq.operations.paging import Page
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
-from delayq.runtime.handler_registry import HandlerRegistry
 from delayq.runtime.made_once import made_once
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
@@ -79,6 +75,7 @@ from delayq.transport.open_client_async import check_client, connect
 if TYPE_CHECKING:
     from delayq.aio.dead_letters import DeadLetters
     from delayq.aio.ledger import Ledger
+    from delayq.runtime.handler_registry import HandlerRegistry
     from delayq.runtime.receiver_async import Receiver
     from delayq.runtime.result_waits_async import ResultWaits
 
@@ -199,6 +196,8 @@ class Queue:
     @made_once
     def handlers(self) -> HandlerRegistry:
         """The functions that handle its messages."""
+        with late_import:
+            from delayq.runtime.handler_registry import HandlerRegistry  # noqa: PLC0415
         return HandlerRegistry(self.name)
 
     @made_once
@@ -484,6 +483,8 @@ class Queue:
         Raises:
             InvalidInput: a number is out of range, or `handler` would raise it.
         """
+        with late_import:
+            from delayq.model.batch_handler import BatchHandler, check_sizes  # noqa: PLC0415
         check_sizes(max_messages, max_wait)
 
         def register(function: Handler) -> Handler:
@@ -651,6 +652,8 @@ class Queue:
         If an id was used again, this includes all messages that had it. The list is empty without a ledger, or if
         the ledger has no event of the id. This reads the whole ledger, 500 events per call.
         """
+        with late_import:
+            from delayq.operations import explain  # noqa: PLC0415
         return await self._executor.execute(explain.history(self._context, id))
 
     async def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,18 +18,12 @@ from delayq.model.placement import PURGEABLE, WAITING, State
 from delayq.model.rate_text import per_second
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
 
-Cancelled: TypeAlias = Literal["cancelled", "stopping", "in_flight", "unknown"]
-Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
-Rescheduled: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
-BURIED = "buried"
-"""The reason of a message that was buried without one."""
-
 Outcome: TypeAlias = Literal[
     "cancelled", "stopping", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"
 ]
 
 
-class Unchanged(NamedTuple):
+class Unchanged(msgspec.Struct, frozen=True):
     """Why an action has left a message as it was.
 
     Attributes:
@@ -61,7 +54,7 @@ UNCHANGED: Final[dict[str, Unchanged]] = {
 """By outcome."""
 
 
-class Words(NamedTuple):
+class Words(msgspec.Struct, frozen=True):
     """What an action is called.
 
     Attributes:
@@ -75,7 +68,7 @@ class Words(NamedTuple):
     warning: str = ""
 
 
-class CommandText(NamedTuple):
+class CommandText(msgspec.Struct, frozen=True):
     """The command of an action on messages by id, which is made from its row.
 
     Attributes:
@@ -111,8 +104,7 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """A setting of an action, as its form asks for it.
 
     Attributes:
@@ -161,8 +153,7 @@ def _read_rate(text: str) -> dict[str, Any]:
     return {"rate": per_second(text) if text else None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """An action on messages, on a schedule, on a topic, or on its records, groups or their dead letters.
 
     Attributes:
@@ -190,8 +181,8 @@ class Action:
     words_if_dead: Words | None = None
     about: str = ""
     about_matching: str = ""
-    remarks: Mapping[str, str] = field(default_factory=dict)
-    counted: Mapping[str, str] = field(default_factory=dict)
+    remarks: Mapping[str, str] = msgspec.field(default_factory=dict)
+    counted: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_danger: bool = False
     takes_ids: bool = True
     confirmed_by: str = ""
@@ -223,8 +214,7 @@ class Action:
         return self.counted.get(outcome) or UNCHANGED[outcome].counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScheduleAction(Action):
+class ScheduleAction(Action, frozen=True, kw_only=True):
     """An action on a schedule, which is a method of `Schedules`.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from delayq.errors import InvalidInput
 from delayq.model import outcome as oc
@@ -27,8 +29,7 @@ def payload_of(message: Delivery[Any]) -> Any:
     return message.payload
 
 
-@dataclass(frozen=True)
-class BatchHandler:
+class BatchHandler(msgspec.Struct, frozen=True):
     """A function that handles several messages at once, as `Queue.batch_handler` registers it.
 
     Attributes:

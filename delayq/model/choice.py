@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,8 +16,7 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Filters for messages. A message is selected if all given filters match.
 
     Attributes:

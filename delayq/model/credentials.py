@@ -14,20 +14,25 @@ _CONNECTION = (
 _COLON, _AT, _SLASHES = r"(?::|%(?:25)*3a)", r"(?:@|%(?:25)*40)", r"(?://|%(?:25)*2f%(?:25)*2f)"
 _SERVER = rf"\b(?:rediss?|valkeys?)(?:\+[a-z]+)?{_COLON}{_SLASHES}"
 
-_IN_PATH = re.compile(rf"{_CONNECTION}|{_COLON}{_SLASHES}", re.IGNORECASE)
-_IN_ID = re.compile(rf"{_CONNECTION}|{_SERVER}|{_COLON}{_SLASHES}[^/?#\s]{{0,512}}{_AT}", re.IGNORECASE)
-_BEFORE, _AFTER = re.compile(_COLON, re.IGNORECASE), re.compile(_AT)
+# Patterns are text, which `re` compiles at its first use: programs start faster, as most names do not need them.
+_IN_PATH = rf"(?i){_CONNECTION}|{_COLON}{_SLASHES}"
+_IN_ID = rf"(?i){_CONNECTION}|{_SERVER}|{_COLON}{_SLASHES}[^/?#\s]{{0,512}}{_AT}"
+_IN_EACH = re.compile(r"[:=%\s]")
 
 
 def may_hold_password(text: str) -> bool:
     """Whether a text that should be a path is a URL or a connection string."""
-    return _IN_PATH.search(text[:MOST]) is not None
+    text = text[:MOST]
+    return _IN_EACH.search(text) is not None and re.search(_IN_PATH, text) is not None
 
 
 def is_unfit_name(text: str) -> bool:
     """Whether a text that should be a name is a URL, a connection string or ``user:password@host``."""
-    colon = _BEFORE.search(text[:MOST])
-    return may_hold_password(text) or (colon is not None and _AFTER.search(text[:MOST], colon.end()) is not None)
+    text = text[:MOST]
+    if _IN_EACH.search(text) is None:
+        return False
+    colon = re.search(_COLON, text, re.IGNORECASE)
+    return may_hold_password(text) or (colon is not None and re.search(_AT, text[colon.end() :]) is not None)
 
 
 def is_unfit_id(text: str) -> bool:
@@ -39,4 +44,4 @@ def is_unfit_id(text: str) -> bool:
         "//" in text or "=" in text or "%" in text or " " in text or '"' in text or "'" in text
     ):  # most ids, and each sent message may have one: a tenth of the time of the expression
         return False
-    return _IN_ID.search(text[:MOST]) is not None
+    return re.search(_IN_ID, text[:MOST]) is not None

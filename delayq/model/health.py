@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -13,9 +13,11 @@ from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
-from delayq.model.record import GroupConsumer, GroupInfo, lag_text
 from delayq.model.show import plural, show_duration, show_moment
 from delayq.model.text import printable_id
+
+if TYPE_CHECKING:
+    from delayq.model.record import GroupConsumer, GroupInfo
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
 WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble
@@ -192,6 +194,12 @@ def _lateness(due: float | None, rates: Rates | None, usage: Usage, is_held: boo
     elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
         span, least = show_duration(rates.seconds), show_duration(late / 2)
         yield Trouble("late", f"At least 1 % of the deliveries in the last {span} were more than {least} late.")
+
+
+def lag_text(groups: Sequence[GroupInfo]) -> str:
+    """Return the longest lag of the groups: "1,200", or "at least 10,000" if it may be larger; "0" without groups."""
+    longest = max((each.lag for each in groups), default=0)
+    return f"{'at least ' * any(each.at_least for each in groups)}{longest:,}"
 
 
 def _group_troubles(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import is_interrupt, log, log_of
@@ -16,8 +17,7 @@ from delayq.model.other_libraries import OF_MIDDLEWARE, answers_attributes
 from delayq.model.outcome import called, check_takes, is_coroutine_function, unusable
 
 
-@dataclass(slots=True)
-class Sending:
+class Sending(msgspec.Struct):
     """A running send, as middleware sees it.
 
     Attributes:
@@ -30,7 +30,7 @@ class Sending:
     queue: str
     messages: list[Outgoing]
     is_batch: bool = False
-    sent: list[SentMessage] = field(default_factory=list)
+    sent: list[SentMessage] = msgspec.field(default_factory=list)
 
 
 T = TypeVar("T")

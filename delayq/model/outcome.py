@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
+import msgspec
+
 from delayq.errors import (
     DelayqError,
     DuplicateMessage,
@@ -41,13 +43,14 @@ REASON_FINAL = "not-retried"
 REASON_UNKNOWN_TASK = "unknown-task"
 REASON_STOPPED = "stopped"
 REASON_NOT_KEPT = "result-not-serializable"
+BURIED = "buried"
+"""The reason of a message that was buried without one."""
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 """The last error of a lost delivery, as `unack_to_retry` stores it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """→ gone, counted as acked.
 
     Attributes:
@@ -79,8 +82,7 @@ class Ack:
         self.then = then
 
 
-@dataclass(eq=False, slots=True)
-class AckAndSend:
+class AckAndSend(msgspec.Struct, eq=False):
     """→ gone, counted as acked; the messages that follow are sent in the same step.
 
     Attributes:
@@ -122,8 +124,7 @@ class Dead:
     cause: BaseException | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """→ retry, without an attempt, as long as another consumer may know its task; then → dead.
 
     Attributes:
@@ -136,8 +137,7 @@ class Unknown:
     delay_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """→ ready, without using a retry.
 
     Attributes:
@@ -149,13 +149,11 @@ class Released:
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """→ garbage, counted as cancelled: `Queue.cancel` has stopped its handler."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """→ garbage, counted as expired."""
 
 

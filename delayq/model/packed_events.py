@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.model.event import FIELDS
 from delayq.model.positions import number_of, order
-from delayq.model.record import Entry
+
+if TYPE_CHECKING:
+    from delayq.model.record import Entry
 
 MOST = 100
 """The most events in an entry."""

@@ -15,6 +15,11 @@ State = Literal["pending", "ready", "unack", "retry", "dead", "garbage", "held"]
 Row: TypeAlias = tuple[str, bytes]
 """A message's id and its score."""
 
+Cancelled: TypeAlias = Literal["cancelled", "stopping", "in_flight", "unknown"]
+Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
+Rescheduled: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
+"""What becomes of a message that `cancel`, `bury` or `reschedule` is asked to move."""
+
 Purgeable = Literal["pending", "ready", "retry", "dead", "held"]
 
 MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes and reserved ids

@@ -241,12 +241,6 @@ class GroupReading(NamedTuple):
     age: float
 
 
-def lag_text(groups: Sequence[GroupInfo]) -> str:
-    """Return the longest lag of the groups: "1,200", or "at least 10,000" if it may be larger; "0" without groups."""
-    longest = max((each.lag for each in groups), default=0)
-    return f"{'at least ' * any(each.at_least for each in groups)}{longest:,}"
-
-
 class GroupConsumer(NamedTuple):
     """A consumer of a group.
 

@@ -19,8 +19,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
+
+import msgspec
 
 from delayq.errors import InvalidURL
 from delayq.model.credentials import may_hold_password
@@ -31,7 +33,7 @@ HIDDEN = "***"
 """Replaces a secret, or what may be one."""
 
 
-class Makers(NamedTuple):
+class Makers(msgspec.Struct, frozen=True):
     """The functions that make clients: those of `delayq.transport.clients`, or others like them."""
 
     single: Callable[..., Any]
@@ -119,7 +121,7 @@ def redact(url: str) -> str:
     scheme = _scheme(match)
     login, at, hosts = match["netloc"].rpartition("@")
     query = [_redact_setting(item) for item in filter(None, match["query"].split("&"))] if len(url) <= LONGEST else [""]
-    if not all(query) or not _KINDS[scheme].place.fullmatch(hosts + match["path"]):
+    if not all(query) or not re.fullmatch(_KINDS[scheme].place, hosts + match["path"]):
         return f"{scheme}://{HIDDEN}"
     shown = f"{_redact_login(login)}{at}{hosts}{match['path']}"
     return f"{scheme}://{shown}{'?' if query else ''}{'&'.join(query)}"
@@ -160,7 +162,7 @@ def _redact_login(login: str) -> str:
     user, _, password = login.partition(":")
     if not password:
         return login and HIDDEN  # a password in the place of the user
-    return f"{user if _USER.fullmatch(user) else HIDDEN}:{HIDDEN}"
+    return f"{user if re.fullmatch(_USER, user) else HIDDEN}:{HIDDEN}"
 
 
 def _redact_setting(item: str) -> str:
@@ -168,7 +170,7 @@ def _redact_setting(item: str) -> str:
     name, equals, value = item.partition("=")
     if name not in SETTINGS:
         return f"{name}={HIDDEN}" if equals and _is_slip(name) else ""
-    return f"{name}{equals}{value if SETTINGS[name].shown.fullmatch(value) else HIDDEN}"
+    return f"{name}{equals}{value if re.fullmatch(SETTINGS[name].shown, value) else HIDDEN}"
 
 
 def _is_slip(name: str) -> bool:
@@ -180,7 +182,8 @@ def _is_slip(name: str) -> bool:
 
 def _has_stray_at(match: re.Match[str]) -> bool:
     """Whether an @ may be in a password: one that was not percent-encoded, or one in another client's string."""
-    if CONNECTION_STRING.search(match["netloc"].rpartition("@")[0]):
+    login = match["netloc"].rpartition("@")[0]
+    if login and re.search(CONNECTION_STRING, login):
         return True
     is_file = _scheme(match) in {"unix", "embedded"} and not match["netloc"]
     return "@" in match["query"] or ("@" in match["path"] and not is_file)
@@ -199,13 +202,14 @@ def _is_host_name(host: str) -> bool:
     return True
 
 
+# Patterns that few URLs need are text, which `re` compiles at its first use: programs start faster.
 # Possessive (*+): otherwise a # after some thousand characters would backtrack over every way to divide them.
 _FORM = re.compile(r"(?:(?P<scheme>[A-Za-z0-9+.-]++)://)?(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)")
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w{1,15})?\]|[\w.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _ELSEWHERE = {"decode_responses", "encoding", "protocol", "retry_on_timeout", "ssl", "tls"}
-_USER = re.compile(r"[\w.~+-]{0,128}")
-_SERVICE = re.compile(r"[\w. -]+")
-_SECRET_IN_PATH = re.compile(r"^/+(?::|[^/]*@)|:.*@|passw(or)?d\s*=|pwd\s*=", re.IGNORECASE | re.DOTALL)
+_USER = r"[\w.~+-]{0,128}"
+_SERVICE = r"[\w. -]+"
+_SECRET_IN_PATH = r"(?is)^/+(?::|[^/]*@)|:.*@|passw(or)?d\s*=|pwd\s*="
 
 # What is shown of a host and a path: letters and digits, with few other characters, none of them percent-encoded ASCII.
 _HOSTS = f"(?:{_HOST.pattern})?".replace("?P<host>", "?:").replace("?P<port>", "?:")
@@ -213,10 +217,10 @@ _NAME = r"(?:[\w.~+-]|%20|%[89A-Fa-f][0-9A-Fa-f])"
 _PATH = rf"/*+{_NAME}*(?:/(?:{_NAME}|@)*)*"
 
 
-class _Setting(NamedTuple):
+class _Setting(msgspec.Struct, frozen=True):
     read: Callable[[str], Any]  # raises ValueError, KeyError, OSError or RuntimeError
     wanted: str
-    shown: re.Pattern[str]  # the values that may be shown; others may be the end of a password
+    shown: str  # a pattern of the values that may be shown; others may be the end of a password
 
 
 def _number(least: float, most: float, read: Callable[[str], float] = float) -> _Setting:
@@ -230,7 +234,7 @@ def _number(least: float, most: float, read: Callable[[str], float] = float) -> 
 
 
 def _one_of(choices: Mapping[str, Any]) -> _Setting:
-    return _Setting(choices.__getitem__, " or ".join(choices), re.compile("|".join(choices)))
+    return _Setting(choices.__getitem__, " or ".join(choices), "|".join(choices))
 
 
 def _printable(text: str) -> str:
@@ -239,11 +243,11 @@ def _printable(text: str) -> str:
     return text
 
 
-_NUMBER = re.compile(r"[+-]?[0-9.]{0,7}[a-z]{0,2}|nan|inf")
-_NOTHING = re.compile("")
+_NUMBER = r"[+-]?[0-9.]{0,7}[a-z]{0,2}|nan|inf"
+_NOTHING = ""
 _NAMED = _Setting(str, "text", _USER)
 _SECRET = _Setting(str, "text", _NOTHING)
-_FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists", re.compile(_PATH))
+_FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists", _PATH)
 _SECONDS = _number(0.001, 86_400)
 _SWITCH = _one_of({"true": True, "false": False})
 
@@ -252,7 +256,7 @@ _CERT_REQS = {each: each for each in ("required", "optional", "none")}
 _COMMON = {
     "username": _NAMED,
     "password": _SECRET,
-    "client_name": _Setting(_printable, "a word of ASCII characters", re.compile(r"[\w.:-]{0,64}")),
+    "client_name": _Setting(_printable, "a word of ASCII characters", r"[\w.:-]{0,64}"),
     "max_connections": _number(1, 1_000_000, int),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
@@ -270,7 +274,7 @@ _TLS = {
     "ssl_cert_reqs": _Setting(
         lambda text: _CERT_REQS[text.lower().removeprefix("cert_")],  # CERT_NONE, as in Python's ssl and in Celery
         " or ".join(_CERT_REQS),
-        re.compile(rf"(?:cert_)?(?:{'|'.join(_CERT_REQS)})", re.IGNORECASE),
+        rf"(?i)(?:cert_)?(?:{'|'.join(_CERT_REQS)})",
     ),
     "ssl_check_hostname": _SWITCH,
 }
@@ -325,7 +329,7 @@ class _URL:
             raise self.wrong(f"has no path, or a host before it: write {self.scheme}:///path/of/it, with three slashes")
         if "\0" in self.path:
             raise self.wrong("has a NUL character in its path, which is not allowed")
-        if _SECRET_IN_PATH.search(unquote(self.path)):  # the path itself is shown when it cannot be opened
+        if re.search(_SECRET_IN_PATH, unquote(self.path)):  # the path itself is shown when it cannot be opened
             raise self.wrong("seems to have a password in its path: put it before that, as in unix://:KEY@/path/of/it")
         return self.path
 
@@ -379,8 +383,8 @@ class _URL:
         raise self.wrong(f"sets {name} to {_quoted(text, setting.shown)}: give {setting.wanted}")
 
 
-def _quoted(text: str, shown: re.Pattern[str] = _NUMBER) -> str:
-    return repr(text) if shown.fullmatch(text) else HIDDEN
+def _quoted(text: str, shown: str = _NUMBER) -> str:
+    return repr(text) if re.fullmatch(shown, text) else HIDDEN
 
 
 def _single(url: _URL, makers: Makers) -> Any:
@@ -396,7 +400,7 @@ def _sentinel(url: _URL, makers: Makers) -> Any:
     service, _, database = url.path.strip("/").partition("/")
     if not service:
         raise url.wrong("has no service name: write it as in redis+sentinel://host:26379/service")
-    if not _SERVICE.fullmatch(service):
+    if not re.fullmatch(_SERVICE, service):
         raise url.wrong("has an invalid service name: use letters, digits, dots, hyphens, underscores and spaces")
     settings = url.with_database(database)
     login = {name: settings.pop(f"sentinel_{name}", None) for name in ("username", "password")}
@@ -417,26 +421,25 @@ def _embedded(url: _URL, makers: Makers) -> Any:
     return makers.embedded(Path(url.file()) if url.path or url.has_host else None)
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     client: Callable[[_URL, Makers], Any]
     settings: Mapping[str, _Setting]
-    place: re.Pattern[str]  # the hosts and the path that may be shown
+    place: str  # a pattern of the hosts and the path that may be shown
 
 
-_SERVER = re.compile(rf"{_HOSTS}(?:/[0-9]{{0,7}})?/?")
-_SENTINELS = re.compile(rf"{_HOSTS}(?:,{_HOSTS})*(?:/{_NAME}*(?:/[0-9]{{1,7}})?)?/?")
-_NODES = re.compile(rf"{_HOSTS}(?:,{_HOSTS})*(?:/0?)?")
-_FILE_PATH = re.compile(_PATH)
+_SERVER = rf"{_HOSTS}(?:/[0-9]{{0,7}})?/?"
+_SENTINELS = rf"{_HOSTS}(?:,{_HOSTS})*(?:/{_NAME}*(?:/[0-9]{{1,7}})?)?/?"
+_NODES = rf"{_HOSTS}(?:,{_HOSTS})*(?:/0?)?"
 
 _KINDS = {
     "redis": _Kind(_single, _COMMON | _TCP | _SINGLE, _SERVER),
     "rediss": _Kind(_single, _COMMON | _TCP | _SINGLE | _TLS, _SERVER),
-    "unix": _Kind(_unix, _COMMON | _SINGLE, _FILE_PATH),
+    "unix": _Kind(_unix, _COMMON | _SINGLE, _PATH),
     "redis+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL, _SENTINELS),
     "rediss+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS, _SENTINELS),
     "redis+cluster": _Kind(_cluster, _COMMON | _TCP, _NODES),
     "rediss+cluster": _Kind(_cluster, _COMMON | _TCP | _TLS, _NODES),
-    "embedded": _Kind(_embedded, {}, _FILE_PATH),
+    "embedded": _Kind(_embedded, {}, _PATH),
 }
 
 

@@ -7,10 +7,11 @@ stored in the queue's ``meta`` key in Redis.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
+import msgspec
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from delayq.errors import InvalidInput
 from delayq.model import backoff as backoffs
@@ -27,8 +28,7 @@ DEFAULT_EVENTS = 100_000
 MAX_BACKOFF = 1000  # characters: clients read it each minute
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """A setting whose values are text.
 
     Attributes:
@@ -74,7 +74,7 @@ class Setting:
         raise NotImplementedError
 
 
-class RateSetting(Setting):
+class RateSetting(Setting, frozen=True):
     """Messages in a span of time: 1 to 100,000 in 1 ms to a day."""
 
     def stored(self, value: Any) -> Changes:
@@ -85,7 +85,7 @@ class RateSetting(Setting):
         return show_rate(rate, period_ms) if rate and period_ms else None
 
 
-class BackoffSetting(Setting):
+class BackoffSetting(Setting, frozen=True):
     """One from `delayq.backoff`, or its text."""
 
     def stored(self, value: Any) -> Changes:
@@ -101,8 +101,7 @@ class BackoffSetting(Setting):
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberSetting(Setting):
+class NumberSetting(Setting, frozen=True, kw_only=True):
     """A setting whose values are whole numbers from `least` to `most`."""
 
     least: int = 1
@@ -110,7 +109,7 @@ class NumberSetting(Setting):
     others: ClassVar[str] = ""  # values other than numbers
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "form", f"{self.least:,} to {self.most:,}")
+        force_setattr(self, "form", f"{self.least:,} to {self.most:,}")
 
     @property
     def kind(self) -> Any:
@@ -134,7 +133,7 @@ class NumberSetting(Setting):
         return None if number is None or number < self.least else min(number, self.most)
 
 
-class LedgerSetting(NumberSetting):
+class LedgerSetting(NumberSetting, frozen=True):
     """Also True, which keeps the stored number, or sets `DEFAULT_EVENTS` if there is none, and False for no ledger."""
 
     others = "True, False or "

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from delayq.errors import InvalidInput, InvalidTime
-from delayq.model.actions import BURIED
 from delayq.model.choice import Choice
-from delayq.model.outcome import error_text
+from delayq.model.outcome import BURIED, error_text
 from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
 from delayq.model.units import MAX_PAUSE_MS, Seconds, due_word, milliseconds, span_ms, timestamp_ms

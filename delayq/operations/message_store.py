@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from delayq.errors import InvalidInput
+from delayq.late_import import late_import
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.extras import install
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations import explain, inspect, manage, send
+from delayq.operations import inspect, manage, send
 from delayq.operations.bulk import actions
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Program
@@ -64,11 +65,17 @@ class RedisStore:
         self.reschedule = partial(manage.reschedule, context)
         self.now = partial(actions.now, context)
         self.get = partial(inspect.get, context)
-        self.why = partial(explain.why, context)
+        self._context = context
 
     def may_defer(self, message: Outgoing) -> bool:  # noqa: ARG002  # as that of a lake
         """Never."""
         return False
+
+    def why(self, message_id: str) -> Program[str]:
+        """Say why a message has not been delivered."""
+        with late_import:
+            from delayq.operations import explain  # noqa: PLC0415
+        return explain.why(self._context, message_id)
 
 
 def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os.PathLike[str] | None) -> MessageStore:

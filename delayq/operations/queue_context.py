@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.log import log
@@ -47,8 +48,7 @@ LOST = "lost"
 LOOK_SECONDS = 60.0  # a server that lost its data has also lost the record
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The settings that each client of a queue chooses for itself.
 
     Attributes:
@@ -66,7 +66,7 @@ class Settings:
     backoff: Backoff | None = None
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = DEAD_RETENTION
-    wishes: Changes = field(default_factory=dict)
+    wishes: Changes = msgspec.field(default_factory=dict)
     concurrency_key: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+
+import msgspec
 
 from delayq.log import log
 from delayq.model.interval import Interval
@@ -15,13 +16,12 @@ LATER_PAUSE = 1.0
 TELL_SECONDS = 60.0  # a consumer with work on other shards would meet the same outage at each claim
 
 
-@dataclass
-class _Outage:
+class _Outage(msgspec.Struct):
     """The outage of one shard; `unlogged` counts how often it was met since it was last logged."""
 
     since: float
     is_logged: bool = False
-    tell: Interval = field(default_factory=lambda: Interval(TELL_SECONDS))
+    tell: Interval = msgspec.field(default_factory=lambda: Interval(TELL_SECONDS))
     unlogged: int = 0
 
 

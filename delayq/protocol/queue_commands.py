@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.envelope import STAMP
-from delayq.model.explanation import Standing
 from delayq.model.placement import State
 from delayq.model.queue_stats import Counts
 from delayq.model.result import RECORD_FIELDS
@@ -53,6 +51,10 @@ from delayq.protocol.replies import (
     _read_usage,
 )
 from delayq.protocol.script import script
+
+if TYPE_CHECKING:
+    from delayq.model.backup import ExpectedMessage, KeptMessage
+    from delayq.model.explanation import Standing
 
 T = TypeVar("T")
 

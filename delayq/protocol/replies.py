@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from delayq.late_import import late_import
 from delayq.model import packed_events
 from delayq.model.configuration import Configuration, Usage, configured
-from delayq.model.explanation import Standing
 from delayq.model.occurrence import FINISHED
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
-from delayq.model.record import Extent, known_mark, text_of
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
 
+if TYPE_CHECKING:
+    from delayq.model.explanation import Standing
+    from delayq.model.record import Extent
 
-class OpenedQueue(NamedTuple):
+
+class OpenedQueue(msgspec.Struct, frozen=True):
     """The record of a queue; `recorded` and `since` are as open_queue returns them."""
 
     shards: int
@@ -50,7 +55,7 @@ class SleepReply(NamedTuple):
     message_id: str
 
 
-class KeyedDelivery(NamedTuple):
+class KeyedDelivery(msgspec.Struct, frozen=True):
     """A delivery under the limit per key."""
 
     key: str
@@ -59,7 +64,7 @@ class KeyedDelivery(NamedTuple):
     due_ms: int = 0
 
 
-class StoredMessage(NamedTuple):
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message as get returns it."""
 
     scores: dict[State, float]
@@ -72,7 +77,7 @@ class StoredMessage(NamedTuple):
     progress: bytes | None = None
 
 
-class StoredGroup(NamedTuple):
+class StoredGroup(msgspec.Struct, frozen=True):
     """A group as group returns it: its record, all members, those left, and how many of these are dead letters."""
 
     record: str
@@ -81,7 +86,7 @@ class StoredGroup(NamedTuple):
     dead: int
 
 
-class CancelledGroup(NamedTuple):
+class CancelledGroup(msgspec.Struct, frozen=True):
     """What was cancelled of a group, and what is left.
 
     Attributes:
@@ -109,7 +114,7 @@ class MendedPage(NamedTuple):
     groups: int
 
 
-class ConsumersReply(NamedTuple):
+class ConsumersReply(msgspec.Struct, frozen=True):
     """The reports of consumers: name, when it was last seen, ms, and document of each; and what the next page skips."""
 
     now_ms: int
@@ -117,7 +122,7 @@ class ConsumersReply(NamedTuple):
     more: int
 
 
-class DueCounts(NamedTuple):
+class DueCounts(msgspec.Struct, frozen=True):
     """The counts of upcoming: for each bucket, the messages in pending and those in retry."""
 
     now_ms: int
@@ -125,14 +130,14 @@ class DueCounts(NamedTuple):
     retry: list[int]
 
 
-class LedgerExtent(NamedTuple):
+class LedgerExtent(msgspec.Struct, frozen=True):
     """The reply of ledger_extent: the extent, in events; where to continue the search for its first one, or ""."""
 
     extent: Extent
     next: str
 
 
-class LedgerPage(NamedTuple):
+class LedgerPage(msgspec.Struct, frozen=True):
     """The reply of history: the last entry that was checked, "" at the end; ids and fields of the message's entries."""
 
     last: str
@@ -219,6 +224,8 @@ def _read_mended(reply: list[int]) -> MendedPage:
 
 
 def _read_standing(reply: list[Any]) -> Standing:
+    with late_import:
+        from delayq.model.explanation import Standing  # noqa: PLC0415
     now_ms, paused, earlier, running, free, opens, parked = reply
     since, until = _read_pause(paused)
     return Standing(now_ms, since, earlier, running, free, opens, None if parked is None else tuple(parked), until)
@@ -269,6 +276,8 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 
 
 def _read_ledger_extent(reply: list[Any]) -> LedgerExtent:
+    with late_import:
+        from delayq.model.record import Extent, known_mark, text_of  # noqa: PLC0415
     length, first, last, added, excess, before, left, mark = reply
     events = length + excess - before
     entry = first[0].decode() if first else ""

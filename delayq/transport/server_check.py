@@ -6,9 +6,9 @@ import functools
 import re
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import redis
 from redis import exceptions
 from redis.cluster import RedisCluster
@@ -33,8 +33,7 @@ Client: TypeAlias = "redis.Redis | RedisCluster"
 OLDEST = (6, 2)  # has ZRANGE … BYSCORE, ZMSCORE, LMOVE, and ACLs that can name them
 
 
-@dataclass(frozen=True)
-class ServerInfo:
+class ServerInfo(msgspec.Struct, frozen=True):
     """The version and settings of a server; None for each value that it does not return.
 
     ``save_points`` is the setting ``save``, empty if none is set; it is read only if ``append_only`` is false.
@@ -239,50 +238,47 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
     **dict.fromkeys(_NOT_READY, (ServerNotReady, _WAIT)),
 }
 
+# Patterns of errors are text, which `re` compiles at its first use: programs start faster.
 # The command in a pipeline's error contains the payload, which must not be shown.
-_ARGUMENTS = re.compile(r",? with args beginning with: .*", re.DOTALL)  # of an unknown AUTH, they are the password
-_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
+_ARGUMENTS = r"(?s),? with args beginning with: .*"  # of an unknown AUTH, they are the password
+_PIPELINE = r"(?s)Command # \d+ \(.*\) of pipeline caused error: "
 # Redis 6.2 wraps the error of a command in a script: "Error running script (call to f_…): @user_script: 1: -OOM …", and
 # the error that a script returns after handling a refusal: "@user_script: 1: -OOM …".
-_CODED = re.compile(
-    r"(?:(?:Error running script .*?)?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL
-)
+_CODED = r"(?s)(?:(?:Error running script .*?)?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)"
 # The server's text for a missing right, and what different versions put around it if a script was running.
-_RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
+_RIGHT = r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)"
 _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not name the subcommand
     "client": "+client|setname, and to a consumer +client|id and +client|unblock",
     "cluster": "+cluster|slots",
     "sentinel": "+sentinel|masters",
 }
-_FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
-_AROUND = re.compile(
-    r"^(?:Error running script .*?)?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$"
-)
+_FORBIDDEN_IN_SCRIPT = r"ACL failure in script|The user executing the script can't "
+_AROUND = r"^(?:Error running script .*?)?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$"
 
 
 def _forget_arguments(error: BaseException | None) -> None:
     """Remove what a server repeats of a command that it does not know, also from the causes, which tracebacks show."""
     while error is not None:
-        error.args = tuple(_ARGUMENTS.sub("", each) if isinstance(each, str) else each for each in error.args)
+        error.args = tuple(re.sub(_ARGUMENTS, "", each) if isinstance(each, str) else each for each in error.args)
         error = error.__cause__ or error.__context__
 
 
 def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
-    text = _PIPELINE.sub("", str(error), count=1)
+    text = re.sub(_PIPELINE, "", str(error), count=1)
     if isinstance(error, MasterNotFoundError):
         text = text.partition(" : ")[0]  # the rest is the repr of every sentinel's client
-    in_script = _FORBIDDEN_IN_SCRIPT.search(text) is not None
+    in_script = re.search(_FORBIDDEN_IN_SCRIPT, text) is not None
     if in_script or isinstance(error, exceptions.NoPermissionError) or text.startswith("NOPERM "):
-        text = _AROUND.sub("", text.removeprefix("NOPERM "))
+        text = re.sub(_AROUND, "", text.removeprefix("NOPERM "))
         return LoginRefused, text, f"grant this user {_right(text)}; docs/acl.md lists what each role needs"
     if known := _known(error, text):
         kind, remedy = known
         return kind, text, remedy
-    coded = _CODED.fullmatch(text)
+    coded = re.fullmatch(_CODED, text)
     if coded and coded["code"] in _scripted():
-        return _scripted()[coded["code"]], _AROUND.sub("", coded["text"]), ""
+        return _scripted()[coded["code"]], re.sub(_AROUND, "", coded["text"]), ""
     if coded and coded["code"] == "WRONGTYPE":
-        return KeyOverwritten, f"WRONGTYPE {_AROUND.sub('', coded['text'])}", _OVERWRITTEN
+        return KeyOverwritten, f"WRONGTYPE {re.sub(_AROUND, '', coded['text'])}", _OVERWRITTEN
     if coded and coded["code"] in _BY_CODE:
         kind, remedy = _BY_CODE[coded["code"]]
         return kind, coded["text"], remedy
@@ -303,7 +299,7 @@ def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
 
 def _right(text: str) -> str:
     """Return the right that is missing, from a server's refusal."""
-    match = _RIGHT.search(text)
+    match = re.search(_RIGHT, text)
     if match is None:
         return "the command that ACL LOG shows"
     if match["command"] is None:

@@ -10,8 +10,9 @@ from starlette.datastructures import QueryParams
 from delayq.aio import Topic
 from delayq.errors import InvalidInput
 from delayq.model.actions import RECORD_ACTIONS
+from delayq.model.health import lag_text
 from delayq.model.positions import Place
-from delayq.model.record import GroupInfo, Record, TrimPlan, lag_text
+from delayq.model.record import GroupInfo, Record, TrimPlan
 from delayq.model.show import plural
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim

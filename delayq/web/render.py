@@ -16,8 +16,8 @@ from starlette.responses import HTMLResponse
 
 import delayq
 from delayq.model.actions import ACTIONS, DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS, SCHEDULE_ACTIONS
+from delayq.model.health import lag_text
 from delayq.model.outcome import cause
-from delayq.model.record import lag_text
 from delayq.model.show import or_dash, plural, show_away, show_count, show_duration, show_per_second, show_size
 from delayq.model.text import printable
 from delayq.web import states

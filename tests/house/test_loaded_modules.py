@@ -22,6 +22,11 @@ SENDS = {
 CONSUMES = {*SENDS, "multiprocessing", "pickle"}
 COMMANDS = {*SENDS, "click", "gc", "gettext"}
 HEAVY = {"cronsim", "difflib", "multiprocessing", "pickle", "redis", "rich", "structlog", "zoneinfo"}
+UNUSED_BY_SENDS = {  # to act on messages, to explain them, to read a topic and to consume
+    *("delayq.model.actions", "delayq.model.backup", "delayq.model.batch_handler", "delayq.model.explanation"),
+    *("delayq.model.record", "delayq.operations.explain", "delayq.runtime.handler_registry"),
+}
+UNUSED_BY_COMMAND = UNUSED_BY_SENDS - {"delayq.model.actions"} | {"delayq.cli.send.file", "delayq.operations.doctor"}
 COMMAND = """
 from delayq.cli import main
 try:
@@ -68,6 +73,11 @@ def test_names_import_only_these_packages_beside_redis(code: str, before: str, a
     assert packages(loaded(code, before)) - allowed == set()
 
 
+@pytest.mark.parametrize("code", ["from delayq import Queue", "from delayq.aio import Queue"])
+def test_queue_imports_no_module_that_sends_do_not_need(code: str):
+    assert loaded(code) & UNUSED_BY_SENDS == set()
+
+
 def test_version_imports_nothing_heavy():
     modules = loaded(COMMAND.format(words=["--version"]))
     assert {module.partition(".")[0] for module in modules} & HEAVY == set()
@@ -78,4 +88,6 @@ def test_command_that_sends_imports_only_these_packages_beside_redis(start_serve
     with Queue("jobs", url=url) as queue:  # so its name is not compared with others
         queue.send("x")
     words = ["send", "jobs", "x", "--url", url]
-    assert packages(loaded(COMMAND.format(words=words), "import redis")) - COMMANDS == set()
+    modules = loaded(COMMAND.format(words=words), "import redis")
+    assert packages(modules) - COMMANDS == set()
+    assert modules & UNUSED_BY_COMMAND == set()

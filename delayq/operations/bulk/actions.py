@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from delayq.model.actions import BURIED, How
+from delayq.model.outcome import BURIED
 from delayq.model.placement import DELIVERABLE
 from delayq.model.text import encode_id
 from delayq.model.units import MAX_TIME_MS, due_word, milliseconds, timestamp_ms
@@ -17,6 +17,9 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
+
+if TYPE_CHECKING:
+    from delayq.model.actions import How
 
 Act: TypeAlias = Callable[[QueueCommands, Sequence[str]], Operation[list[str]]]
 """Acts on up to 250 messages of a shard; returns a word for each, in their order."""
