@@ -19,6 +19,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -262,10 +263,12 @@ def shared_server() -> Iterator[SharedServer]:
 
     yield get
     changed = {}
-    for server, settings in running.values():
-        for name, value in settings_of(server).items() - settings.items():
-            changed[f"{server.version} {name}"] = value
-        server.close()
+    with ExitStack() as stack:
+        for server, _ in running.values():
+            stack.callback(server.close)
+        for server, settings in running.values():
+            for name, value in settings_of(server).items() - settings.items():
+                changed[f"{server.version} {name}"] = value
     assert not changed, "a test has left other settings on a server that tests share"
 
 

