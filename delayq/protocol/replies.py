@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from delayq.late_import import late_import
 from delayq.model import packed_events
 from delayq.model.configuration import Configuration, Usage, configured
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from delayq.model.record import Extent
 
 
-class OpenedQueue(msgspec.Struct, frozen=True):
+class OpenedQueue(NamedTuple):
     """The record of a queue; `recorded` and `since` are as open_queue returns them."""
 
     shards: int
@@ -55,7 +53,7 @@ class SleepReply(NamedTuple):
     message_id: str
 
 
-class KeyedDelivery(msgspec.Struct, frozen=True):
+class KeyedDelivery(NamedTuple):
     """A delivery under the limit per key."""
 
     key: str
@@ -64,7 +62,7 @@ class KeyedDelivery(msgspec.Struct, frozen=True):
     due_ms: int = 0
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
+class StoredMessage(NamedTuple):
     """A message as get returns it."""
 
     scores: dict[State, float]
@@ -77,7 +75,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
     progress: bytes | None = None
 
 
-class StoredGroup(msgspec.Struct, frozen=True):
+class StoredGroup(NamedTuple):
     """A group as group returns it: its record, all members, those left, and how many of these are dead letters."""
 
     record: str
@@ -86,7 +84,7 @@ class StoredGroup(msgspec.Struct, frozen=True):
     dead: int
 
 
-class CancelledGroup(msgspec.Struct, frozen=True):
+class CancelledGroup(NamedTuple):
     """What was cancelled of a group, and what is left.
 
     Attributes:
@@ -114,7 +112,7 @@ class MendedPage(NamedTuple):
     groups: int
 
 
-class ConsumersReply(msgspec.Struct, frozen=True):
+class ConsumersReply(NamedTuple):
     """The reports of consumers: name, when it was last seen, ms, and document of each; and what the next page skips."""
 
     now_ms: int
@@ -122,7 +120,7 @@ class ConsumersReply(msgspec.Struct, frozen=True):
     more: int
 
 
-class DueCounts(msgspec.Struct, frozen=True):
+class DueCounts(NamedTuple):
     """The counts of upcoming: for each bucket, the messages in pending and those in retry."""
 
     now_ms: int
@@ -130,14 +128,14 @@ class DueCounts(msgspec.Struct, frozen=True):
     retry: list[int]
 
 
-class LedgerExtent(msgspec.Struct, frozen=True):
+class LedgerExtent(NamedTuple):
     """The reply of ledger_extent: the extent, in events; where to continue the search for its first one, or ""."""
 
     extent: Extent
     next: str
 
 
-class LedgerPage(msgspec.Struct, frozen=True):
+class LedgerPage(NamedTuple):
     """The reply of history: the last entry that was checked, "" at the end; ids and fields of the message's entries."""
 
     last: str

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from delayq.cli.send.file import send_file
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from delayq import Consumer, Outgoing, Queue, doctor

@@ -10,12 +10,12 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 from unittest.mock import patch
 
 from delayq.cli.send.file import send_file
+from msgspec.structs import replace
 
 from delayq import Outgoing, Queue, doctor
 from delayq.errors import DuplicateMessage, NotReplicated, QueueFull
