@@ -189,7 +189,12 @@ local redis = setmetatable({
 
 def refusing_numbers(call: Command[T]) -> Command[T]:
     """The same call; its script fails if it gives Redis a number from a million on, unless it may be a score."""
-    return rewritten(call, lambda text: _REFUSING_NUMBERS + text)
+
+    def edit(text: str) -> str:
+        line, end, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)  # flags come first
+        return line + end + _REFUSING_NUMBERS + rest
+
+    return rewritten(call, edit)
 
 
 def receipts(claimed: Claimed) -> dict[str, str]:
