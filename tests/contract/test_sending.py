@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from delayq import DuplicateMessage, Outgoing, Queue, QueueFull, SentMessage
+from delayq.model.message_ids import new_id
 from delayq.model.units import from_ms
+from delayq.operations import encode, send
 from tests.contract.conftest import Make, Now, Take
 
 
@@ -198,4 +200,14 @@ def test_open_client_heeds_what_another_one_configures(make: Make, setting: dict
         for _ in range(2):
             with pytest.raises(QueueFull):
                 queue.send(3)
+    assert queue.stats().sent == 2
+
+
+def test_single_send_that_is_repeated_after_a_lost_reply_is_stored_once(make: Make):
+    queue = make()
+    queue.send(1)
+    assert queue._context.may_send_one
+    encoded = encode.encode_one(queue._context, Outgoing(2), new_id())
+    (first,), (again,) = (queue.execute(send.send_shared, [encoded]) for _ in range(2))
+    assert again == first
     assert queue.stats().sent == 2
