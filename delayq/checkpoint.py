@@ -21,14 +21,14 @@ from redis.exceptions import RedisError, WatchError
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.operations import send
-from delayq.operations.byte_budget import UP_BYTES
+from delayq.operations.byte_budget import CALL_BYTES
 from delayq.protocol.command import Command
 from delayq.queue import Queue
 from delayq.transport.executor import Executor
 from delayq.transport.server_check import translate
 
 KEPT_SECONDS = 30 * 86400
-MAX_SENT, MAX_BYTES = send.MAX_SENT, UP_BYTES  # of messages with distinct ids: one call a shard
+MAX_SENT, MAX_BYTES = send.MAX_SENT, CALL_BYTES  # of messages with distinct ids: one call a shard
 SENDING = ("send", "send_unique", "replace")
 
 # Around a send script, from which it hides the last key and the last two arguments: the checkpoint, its run, and the

@@ -16,7 +16,7 @@ from delayq.model.show import plural, show_ranges
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain
-from delayq.operations.byte_budget import UP_BYTES, trips
+from delayq.operations.byte_budget import CALL_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext
@@ -361,7 +361,7 @@ def _groups(
             message = encoded[position]
             weight = len(message.envelope)
             alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
-            full = i - start >= MAX_SENT or size + weight > UP_BYTES
+            full = i - start >= MAX_SENT or size + weight > CALL_BYTES
             if i > start and (full or alone or message.named != first.named or message.id in ids):
                 yield scripts, positions[start:i], size
                 start, size, first, lone = i, 0, message, message.goes_alone
