@@ -9,7 +9,9 @@ handled. Ids made from line numbers could not guarantee this, since an id is fre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,14 +23,14 @@ from redis.exceptions import RedisError, WatchError
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.operations import send
-from delayq.operations.byte_budget import CALL_BYTES
+from delayq.operations.byte_budget import UP_BYTES
 from delayq.protocol.command import Command
 from delayq.queue import Queue
 from delayq.transport.executor import Executor
 from delayq.transport.server_check import translate
 
 KEPT_SECONDS = 30 * 86400
-MAX_SENT, MAX_BYTES = send.MAX_SENT, CALL_BYTES  # of messages with distinct ids: one call a shard
+MAX_SENT, MAX_BYTES = send.MAX_SENT, UP_BYTES  # of lines whose messages have distinct ids: one call a shard
 SENDING = ("send", "send_unique", "replace")
 
 # Around a send script, from which it hides the last key and the last two arguments: the checkpoint, its run, and the
@@ -116,8 +118,9 @@ class CheckpointExecutor(Executor):
         return [each if each is not None and each.run == run else Note(run) for each in self.notes]
 
     def send_many(self, messages: Sequence[Outgoing]) -> list[SentMessage]:
-        """Send messages as the queue does, with a checkpoint."""
-        return self.execute(send.send_many(self._context, messages))
+        """Send messages with a checkpoint, those of a shard in one call: it would also cover those of a later one."""
+        in_one_call = partial(send.send_encoded, call_bytes=math.inf)
+        return self.execute(send.send_many(self._context, messages, send=in_one_call))
 
     def begin(self, run: str) -> None:
         """Start a new run. The checkpoint of the first shard names the run; without one, nothing was sent."""

@@ -12,7 +12,7 @@ from delayq.model.progress import Progress
 from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations import scan
-from delayq.operations.byte_budget import CALL_BYTES, trips
+from delayq.operations.byte_budget import UP_CALL_BYTES, trips
 from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
@@ -115,7 +115,7 @@ def _calls(
         kinds.setdefault((context.shard(message.message_id), state), []).append(number)
     sizes = [size(message) for _, message in messages]
     for (scripts, state), numbers in kinds.items():
-        for group in trips(((number, sizes[number]) for number in numbers), MAX_SENT, CALL_BYTES):
+        for group in trips(((number, sizes[number]) for number in numbers), MAX_SENT, UP_CALL_BYTES):
             call = build(scripts, state, [messages[number][1] for number in group])
             yield (call, group), sum(sizes[number] for number in group)
 

@@ -1,4 +1,4 @@
-"""How much to fetch in one round trip, and how many messages to claim for it."""
+"""How much to send and to fetch in one round trip, and how many messages to claim for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 DOWN_BYTES = 4 * 1024 * 1024  # received in one round trip
 UP_BYTES = 512 * 1024  # sent in one round trip: on a slow uplink, it must end within the socket's timeout
-CALL_BYTES = 128 * 1024  # sent in one call: the server works on it while the next one is packed
+UP_CALL_BYTES = 128 * 1024  # sent in one call: the server works on it while the next one is packed
 GUESS_BYTES = 512 * 1024.0  # of a message, before the first one was seen: the first trip brings eight
 LEASE_SHARE = 1 / 4  # of a lease, for the fetch: this leaves time to handle the messages
 LEAST_BYTES = 64 * 1024  # of a round trip after failures: one message is fetched in any case

@@ -97,7 +97,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         id_factory: makes the ids of messages sent without one, instead of random ones; for tests.
         max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
         backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
-        may_send_one: whether `send_one` may send a message: the queue is not known to have a ledger or a max_length.
+        may_send_one: whether `send_one` may send a message: the queue is not known to have a max_length.
         ignores_keys: whether there is a limit per key that this client does not know how to keep, and has not said so.
         wishes: settings of this client to store.
         losses: how often the server was found to have lost the queue's data.
@@ -153,7 +153,7 @@ class QueueContext(RecordedContext[QueueCommands]):
     def follow(self, stored: Configuration) -> None:
         """Apply the settings that `configure` stored, or the client's own where none are stored."""
         own = self.settings
-        self.may_send_one = stored.events is None and stored.max_length is None
+        self.may_send_one = stored.max_length is None
         written = None if stored.backoff is None else backoffs.parse(stored.backoff)
         self.max_retries = _first(stored.max_retries, own.max_retries, DEFAULT_RETRIES)
         chosen = written or own.backoff

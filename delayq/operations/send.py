@@ -16,7 +16,7 @@ from delayq.model.show import plural, show_ranges
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain
-from delayq.operations.byte_budget import CALL_BYTES, trips
+from delayq.operations.byte_budget import UP_BYTES, UP_CALL_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext
@@ -103,24 +103,29 @@ def _encoded(context: QueueContext, messages: Sequence[Outgoing]) -> Operation[l
 
 
 def send_encoded(
-    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0
+    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0, call_bytes: float = 0
 ) -> Operation[list[SentMessage]]:
-    """Send messages that have been checked; otherwise as `send_many`."""
-    results = yield from send_each(context, encoded, wait_replicas)
+    """Send messages that have been checked; otherwise as `send_many`.
+
+    Args:
+        call_bytes: the most bytes of several messages in one call; 0 for a bound that suits the server.
+    """
+    results = yield from send_each(context, encoded, wait_replicas, call_bytes)
     return all_sent(context, encoded, results)
 
 
 def send_each(
-    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0
+    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0, call_bytes: float = 0
 ) -> Operation[list[SentMessage | int]]:
-    """Send messages that have been checked; return `max_length` for those that the queue had no room for."""
+    """Send as `send_encoded` does; return `max_length` for messages that the queue had no room for."""
     if not encoded:
         return []
     yield from prepared(context)
     if len(encoded) == 1 and not wait_replicas:
         return (yield from _send_one(context, encoded))
     results: Sent = [None] * len(encoded)
-    calls = _calls(context, encoded, whole=bool(wait_replicas))
+    call_bytes = call_bytes or (UP_BYTES if wait_replicas else UP_CALL_BYTES)  # replicas confirm one call at a time
+    calls = _calls(context, encoded, bool(wait_replicas), call_bytes)
     progress = Progress(f"of {len(encoded):,} messages are stored")
     with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
         if wait_replicas:
@@ -305,11 +310,13 @@ def check_replicas(wait_replicas: int) -> None:
         raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS:,}")
 
 
-def _calls(context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool) -> list[_WeighedCall]:
+def _calls(
+    context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool, most_bytes: float = UP_CALL_BYTES
+) -> list[_WeighedCall]:
     """Group messages into bounded calls to one shard with distinct ids; yield each with its positions and bytes."""
     return [
         ((_call(scripts, [encoded[i] for i in group], whole), group), size)
-        for scripts, group, size in _groups(context, encoded)
+        for scripts, group, size in _groups(context, encoded, most_bytes)
     ]
 
 
@@ -349,7 +356,7 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
 
 
 def _groups(
-    context: QueueContext, encoded: Sequence[EncodedMessage]
+    context: QueueContext, encoded: Sequence[EncodedMessage], most_bytes: float = UP_CALL_BYTES
 ) -> Iterator[tuple[QueueCommands, Sequence[int], int]]:
     """Group messages into calls, with their bytes, keeping the order within a shard; some need a call of their own."""
     for scripts, positions in context.by_shard(range(len(encoded)), lambda position: encoded[position].id):
@@ -361,7 +368,7 @@ def _groups(
             message = encoded[position]
             weight = len(message.envelope)
             alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
-            full = i - start >= MAX_SENT or size + weight > CALL_BYTES
+            full = i - start >= MAX_SENT or size + weight > most_bytes
             if i > start and (full or alone or message.named != first.named or message.id in ids):
                 yield scripts, positions[start:i], size
                 start, size, first, lone = i, 0, message, message.goes_alone

@@ -17,7 +17,7 @@ from delayq.cli.send import file
 from delayq import Queue
 from delayq.model.delivery import Outgoing
 from delayq.operations import send
-from delayq.operations.byte_budget import CALL_BYTES
+from delayq.operations.byte_budget import UP_BYTES
 from tests.cli.conftest import SECONDS, Invoke, Start, read_all
 from tests.harness.lines import Write, numbered, numbers
 from tests.harness.waiting import eventually
@@ -159,18 +159,29 @@ def test_file_is_read_no_further_than_what_is_sent():
 
 
 def test_batch_fits_in_one_call():
-    line = json_lines.JsonLine("f", 1, 0, "", b"x" * 60_000)
+    line = json_lines.JsonLine("f", 1, 0, "", b"x" * 200_000)
     entries = [file.FileMessage(line, Outgoing(None, id=str(number))) for number in range(7)]
     assert [len(batch) for batch in file.batches(iter(entries))] == [2, 2, 2, 1]
-    assert file.MAX_BYTES <= CALL_BYTES
+    assert file.MAX_BYTES <= UP_BYTES
 
 
-def test_lines_that_fill_a_batch_take_one_call(invoke: Invoke, queue: Queue, write: Write):
-    queue.configure(max_retries=1000)  # takes the most bytes in an envelope
-    lengths = [66_000, file.MAX_BYTES - 66_000]  # the first takes the longest header of a payload, too
-    write(['{"payload":"' + "x" * (length - 14) + '"}' for length in lengths])
-    assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 0
-    assert {len(info.payload) + 14 for info in queue.peek("pending")} == {*lengths}
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"payload":1,"headers":{' + ",".join(f'"h{n:03}":1.5' for n in range(470)) + "}}",
+        '{"payload":{"text":"' + 5180 * "x" + '"},"task":"t","results":60}',
+    ],
+    ids=["headers", "results"],
+)
+def test_batch_whose_envelopes_are_longer_than_its_lines_takes_one_call(
+    invoke: Invoke, queue: Queue, redis_client: redis.Redis, write: Write, line: str
+):
+    queue.configure(max_retries=1_000_000)
+    write([line] * send.MAX_SENT)
+    assert (len(line) + 1) * send.MAX_SENT <= file.MAX_BYTES
+    result = invoke("send", "emails", "--file", "emails.jsonl", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["sent"]) == (0, send.MAX_SENT)
+    assert sum(map(redis_client.strlen, redis_client.scan_iter("delayq:{emails}:msg:*"))) > UP_BYTES
 
 
 def test_endless_line_is_refused_before_it_fills_the_memory(

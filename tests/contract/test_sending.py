@@ -189,11 +189,12 @@ def test_queues_and_prefixes_share_nothing(make: Make):
 
 @pytest.mark.parametrize("setting", [{"events": 1000}, {"max_length": 2}], ids=repr)
 def test_open_client_heeds_what_another_one_configures(make: Make, setting: dict[str, Any]):
-    """Its single sends do without what they need for a ledger or a limit until they meet one."""
+    """Its single sends do without what they need for a limit until they meet one."""
     queue, other = make("bounded", shards=1), make("bounded", shards=1)
     queue.send(1)
     other.configure(**setting)
     second = queue.send(2)
+    assert queue._context.may_send_one is ("events" in setting)
     if "events" in setting:
         assert [event.event for event in queue.history(second.id)] == ["sent"]
     else:

@@ -60,6 +60,13 @@ def test_new_message_is_refused(full, named):
     assert full.state() == before
 
 
+def test_single_message_is_refused(full):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.send_one("new", "+0", b"{}")
+    assert full.state() == before
+
+
 @pytest.mark.parametrize("message_id", ["new", "p", "u", "d", "g"])
 def test_replacement_is_refused(full, message_id):
     before = full.state()

@@ -54,7 +54,7 @@ def prepare(queue: RawQueue, name: str) -> None:
     """Make the state in which a script has something to do."""
     queue.clear()
     state = state_for(name)
-    state["meta"] = state.get("meta", {}) | ({} if name == "send_one" else LEDGER)
+    state["meta"] = state.get("meta", {}) | LEDGER
     if name == "release_slot":  # so that its slot becomes free
         state["slots"] = {"k\00.0.0.0-1\0x": 0}
     queue.given(**state)

@@ -21,7 +21,7 @@ from delayq.errors import (
 )
 from delayq.model.placement import shard_of
 from delayq.model.units import due_word
-from delayq.operations.byte_budget import CALL_BYTES, UP_BYTES
+from delayq.operations.byte_budget import UP_BYTES, UP_CALL_BYTES
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT, send_many
 from delayq.protocol.command import Command
@@ -130,7 +130,7 @@ def test_call_holds_a_bounded_number_of_messages(count: int, calls: list[int]):
 
 def test_call_holds_a_bounded_number_of_bytes():
     server = Server()
-    send([Outgoing(b"x" * (CALL_BYTES // 3 - 100)) for _ in range(7)], server)
+    send([Outgoing(b"x" * (UP_CALL_BYTES // 3 - 100)) for _ in range(7)], server)
     assert server.sent() == [("send", 3), ("send", 3), ("send", 1)]
     assert [len(trip) for trip in server.trips] == [1, 3]  # the first trip opens the queue
 
