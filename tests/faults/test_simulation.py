@@ -38,6 +38,7 @@ FAULTS = {
     "ack": (r"right == receipts\[i\]", "right", 3),  # any receipt is accepted
     "unack_to_retry": (r"put\(KEYS\[2\], retries\)", "", 1),  # reclaimed messages are dropped
     "send": (r"redis\.pcall\('ZREM', KEYS\[2\], .*\)", "", 69),  # it stays in garbage too
+    "send_one": (r"redis\.pcall\('ZADD', KEYS\[1\], score, .*\)", "1", 0),  # only its payload is stored
     "pending_to_ready": (r"redis\.call\('ZREMRANGEBYRANK', KEYS\[1\], .*\)", "redis.call('DEL', KEYS[1])", 0),
     "ready_to_unack": (r"redis\.call\('ZCOUNT', KEYS\[2\], .*\)", "redis.call('ZCARD', KEYS[2])", 0),  # too early
 }
